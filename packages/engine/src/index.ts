@@ -1,1 +1,15 @@
-export {};
+export type {
+  AdamParams,
+  Datum,
+  ForwardBackwardResult,
+  ForwardOptions,
+  LossSpec,
+  ModelSource,
+  OptimStepResult,
+  SampleRequest,
+  SampleResult,
+  Sampler,
+  TrainMethod,
+  TrainableModel,
+  TrainingService,
+} from "./service.ts";

@@ -1,1 +1,1 @@
-export {};
+export { ERROR_CODES, OsmosisError, errorMessage, type ErrorCode } from "./errors.ts";
