@@ -1,3 +1,7 @@
+export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config.ts";
+export type { ModelConfig } from "./model-config.ts";
+export { nonFiniteTensors, readSafetensors, writeSafetensors } from "./safetensors.ts";
+export type { Weights, WeightTensor } from "./safetensors.ts";
 export type {
   AdamParams,
   Datum,

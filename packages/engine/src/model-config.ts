@@ -1,0 +1,139 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { errorMessage, OsmosisError } from "@osmosis/protocol";
+import { z } from "zod";
+
+/** The decoder architectures that the engine builds. */
+export const ARCHITECTURES = ["llama", "qwen2", "qwen3"] as const;
+
+/** What shapes a decoder. Qwen2 adds biases to q, k and v; Qwen3 normalises q and k per head. */
+export type ModelConfig = {
+  readonly architecture: (typeof ARCHITECTURES)[number];
+  readonly vocabSize: number;
+  readonly hiddenSize: number;
+  readonly layers: number;
+  readonly heads: number;
+  /** Divides `heads`; each key-value head serves `heads / kvHeads` query heads. */
+  readonly kvHeads: number;
+  /** Not always `hiddenSize / heads`: Qwen3 sets it freely. */
+  readonly headSize: number;
+  readonly feedForwardSize: number;
+  readonly ropeTheta: number;
+  readonly normEpsilon: number;
+  /** The output head is the embedding matrix; there is no `lm_head.weight`. */
+  readonly tiedHead: boolean;
+  /** Longest sequence in tokens. */
+  readonly contextLength: number;
+};
+
+/**
+ * Reads `config.json` of a Hugging Face model folder.
+ * @throws OsmosisError `NOT_FOUND` without the file, `VALIDATION` for an architecture or a feature that the engine does
+ * not build (other activations, biases, scaled rotary embeddings, sliding windows in use).
+ */
+export async function readModelConfig(folder: string): Promise<ModelConfig> {
+  const path = join(folder, "config.json");
+  const text = await readFile(path, "utf8").catch((error: unknown) => {
+    throw new OsmosisError("NOT_FOUND", `${path} cannot be read: ${errorMessage(error)}.`, {
+      cause: error,
+      hint: "A model is a folder with config.json, tokenizer.json, tokenizer_config.json and safetensors.",
+    });
+  });
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new OsmosisError("VALIDATION", `${path} is not JSON: ${errorMessage(error)}.`);
+  }
+  return parseModelConfig(value, path);
+}
+
+/** `readModelConfig` for a parsed `config.json`; `path` is what errors call it. */
+export function parseModelConfig(value: unknown, path = "config.json"): ModelConfig {
+  const type = ModelType.safeParse(value);
+  if (!type.success) throw invalid(path, z.prettifyError(type.error));
+  const architecture = ARCHITECTURES.find((known) => known === type.data.model_type);
+  if (architecture === undefined) {
+    throw invalid(path, `model_type "${type.data.model_type}" is not supported`, SUPPORTED);
+  }
+  const parsed = ConfigFile.safeParse(value);
+  if (!parsed.success) throw invalid(path, z.prettifyError(parsed.error));
+  const file = parsed.data;
+  refuseUnsupported(path, architecture, file);
+
+  const heads = file.num_attention_heads;
+  const kvHeads = file.num_key_value_heads ?? heads;
+  if (heads % kvHeads !== 0) {
+    throw invalid(path, `num_attention_heads ${heads} is no multiple of num_key_value_heads ${kvHeads}`);
+  }
+  const headSize = file.head_dim ?? (architecture === "qwen3" ? 128 : file.hidden_size / heads);
+  if (!Number.isInteger(headSize) || headSize % 2 !== 0) {
+    throw invalid(path, `a head of ${headSize} dimensions is not even, as rotary embeddings need`);
+  }
+  return {
+    architecture,
+    vocabSize: file.vocab_size,
+    hiddenSize: file.hidden_size,
+    layers: file.num_hidden_layers,
+    heads,
+    kvHeads,
+    headSize,
+    feedForwardSize: file.intermediate_size,
+    ropeTheta: file.rope_theta ?? file.rope_parameters?.rope_theta ?? 10_000,
+    normEpsilon: file.rms_norm_eps,
+    tiedHead: file.tie_word_embeddings,
+    contextLength: file.max_position_embeddings,
+  };
+}
+
+const SUPPORTED = `The engine builds ${ARCHITECTURES.join(", ")}.`;
+
+const ModelType = z.object({ model_type: z.string() });
+
+const size = z.int().positive();
+
+/** Newer files keep the base under `rope_parameters`, older ones call the scaling `rope_scaling`. */
+const Rope = z
+  .object({
+    rope_type: z.string().optional(),
+    type: z.string().optional(),
+    rope_theta: z.number().positive().optional(),
+  })
+  .nullish();
+
+const ConfigFile = z.object({
+  vocab_size: size,
+  hidden_size: size,
+  num_hidden_layers: size,
+  num_attention_heads: size,
+  num_key_value_heads: size.nullish(),
+  head_dim: size.nullish(),
+  intermediate_size: size,
+  rope_theta: z.number().positive().nullish(),
+  rope_parameters: Rope,
+  rope_scaling: Rope,
+  rms_norm_eps: z.number().positive().default(1e-6),
+  tie_word_embeddings: z.boolean().default(false),
+  max_position_embeddings: size.default(2048),
+  hidden_act: z.string().default("silu"),
+  attention_bias: z.boolean().default(false),
+  mlp_bias: z.boolean().default(false),
+  use_sliding_window: z.boolean().default(false),
+});
+
+function refuseUnsupported(path: string, architecture: string, file: z.infer<typeof ConfigFile>): void {
+  const rope = file.rope_parameters ?? file.rope_scaling;
+  const ropeType = rope?.rope_type ?? rope?.type ?? "default";
+  const reasons = [
+    file.hidden_act !== "silu" && `hidden_act "${file.hidden_act}" (only "silu")`,
+    ropeType !== "default" && `rotary scaling "${ropeType}" (only "default")`,
+    file.attention_bias && architecture !== "qwen2" && "attention_bias",
+    file.mlp_bias && "mlp_bias",
+    file.use_sliding_window && "use_sliding_window",
+  ].filter((reason) => reason !== false);
+  if (reasons.length > 0) throw invalid(path, `not supported: ${reasons.join(", ")}`, SUPPORTED);
+}
+
+function invalid(path: string, what: string, hint?: string): OsmosisError {
+  return new OsmosisError("VALIDATION", `${path}: ${what}.`, hint === undefined ? {} : { hint });
+}
