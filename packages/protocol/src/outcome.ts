@@ -53,10 +53,7 @@ export function outcomeOf(reply: RolloutResultReply): RolloutOutcome {
       return reply.err_category === "lease_expired" ? "lost" : "cancelled";
     case "failure":
       return outcomeOfFailure(reply);
-    case "queued":
-    case "running":
-    case "grading":
-    case "unknown":
+    default:
       throw new Error(`A rollout that is ${reply.status} has no outcome yet.`);
   }
 }

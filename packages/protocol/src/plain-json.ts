@@ -30,9 +30,7 @@ function plain(value: unknown, ancestors: readonly object[]): JsonValue | undefi
       if ("toJSON" in value && typeof value.toJSON === "function") return plain(value.toJSON(), inside);
       return plainObject(value, inside);
     }
-    case "undefined":
-    case "function":
-    case "symbol":
+    default:
       return undefined;
   }
 }
