@@ -1,0 +1,43 @@
+import type { z } from "zod";
+
+/**
+ * A route as data: the server mounts it, the client calls it, tests check answers against it. `path` holds `{name}`
+ * for a parameter, which is one percent-encoded segment.
+ */
+export type Route<
+  Query extends z.ZodType = z.ZodType,
+  Body extends z.ZodType = z.ZodType,
+  Answer extends z.ZodType = z.ZodType,
+  Path extends string = string,
+> = {
+  readonly method: "GET" | "POST" | "PUT" | "DELETE";
+  readonly path: Path;
+  /** Who may call: anybody; a signed-in user; a member of the workspace named by the request; a worker. */
+  readonly access: "public" | "user" | "workspace" | "worker";
+  readonly query?: Query;
+  readonly body?: Body;
+  readonly response: Answer;
+};
+
+/** The names in braces of a path. */
+export type PathParameters<Path extends string> = Path extends `${string}{${infer Name}}${infer Rest}`
+  ? Name | PathParameters<Rest>
+  : never;
+
+export function route<
+  const Path extends string,
+  Answer extends z.ZodType,
+  Query extends z.ZodType = z.ZodUndefined,
+  Body extends z.ZodType = z.ZodUndefined,
+>(definition: Route<Query, Body, Answer, Path>): Route<Query, Body, Answer, Path> {
+  return definition;
+}
+
+/** Fills the parameters of a path, percent-encoded. */
+export function fillPath(path: string, parameters: Readonly<Record<string, string>>): string {
+  return path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    const value = parameters[name];
+    if (value === undefined) throw new Error(`path ${path} lacks the parameter ${name}`);
+    return encodeURIComponent(value);
+  });
+}
