@@ -1,3 +1,5 @@
+export { loadChatCodec } from "./chat-codec.ts";
+export type { ChatCodec } from "./chat-codec.ts";
 export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config.ts";
 export type { ModelConfig } from "./model-config.ts";
 export { nonFiniteTensors, readSafetensors, writeSafetensors } from "./safetensors.ts";
@@ -17,3 +19,4 @@ export type {
   TrainableModel,
   TrainingService,
 } from "./service.ts";
+export type { ParsedAnswer, ParsedToolCall } from "./tool-call-text.ts";

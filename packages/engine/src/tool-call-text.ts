@@ -1,0 +1,63 @@
+/** A tool call as the model wrote it. */
+export type ParsedToolCall = {
+  readonly name: string;
+  /** JSON text of an object. */
+  readonly arguments: string;
+};
+
+export type ParsedAnswer = {
+  /** The text outside of tool calls; null when there is nothing but tool calls. */
+  readonly content: string | null;
+  readonly toolCalls: readonly ParsedToolCall[];
+  /** A tool call was begun but is no call: broken JSON, no name, arguments that are no object, or no end. */
+  readonly malformedToolCall: boolean;
+};
+
+const OPEN = "<tool_call>";
+const CLOSE = "</tool_call>";
+
+/** The tokens that delimit tool calls and reasoning: they stay in the text even where a tokenizer calls them special. */
+export const ANSWER_MARKERS: ReadonlySet<string> = new Set([OPEN, CLOSE, "<think>", "</think>"]);
+
+/**
+ * Splits an answer in Hermes/Qwen form, `<tool_call>{"name":…,"arguments":{…}}</tool_call>`, into text and calls.
+ * Never throws: what is no call stays in the text.
+ */
+export function parseToolCalls(text: string): ParsedAnswer {
+  const toolCalls: ParsedToolCall[] = [];
+  let rest = "";
+  let malformedToolCall = false;
+  let position = 0;
+  for (;;) {
+    const open = text.indexOf(OPEN, position);
+    if (open < 0) break;
+    const close = text.indexOf(CLOSE, open);
+    const end = close < 0 ? text.length : close + CLOSE.length;
+    const call = close < 0 ? undefined : parseCall(text.slice(open + OPEN.length, close));
+    rest += text.slice(position, call === undefined ? end : open);
+    if (call === undefined) malformedToolCall = true;
+    else toolCalls.push(call);
+    position = end;
+  }
+  rest += text.slice(position);
+  if (toolCalls.length === 0) return { content: rest, toolCalls, malformedToolCall };
+  const content = rest.trim();
+  return { content: content === "" ? null : content, toolCalls, malformedToolCall };
+}
+
+function parseCall(json: string): ParsedToolCall | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+  if (!isObject(value)) return undefined;
+  const { name, arguments: parameters } = value;
+  if (typeof name !== "string" || name === "" || !isObject(parameters)) return undefined;
+  return { name, arguments: JSON.stringify(parameters) };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
