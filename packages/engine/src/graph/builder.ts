@@ -43,6 +43,7 @@ export class GraphBuilder {
   readonly #nodes: OnnxNode[] = [];
   readonly #constants = new Map<string, Constant>();
   readonly #inputs = new Map<string, Value>();
+  readonly #sizes = new Map<string, Value>();
   readonly #outputs: Value[] = [];
   #names = 0;
 
@@ -112,6 +113,21 @@ export class GraphBuilder {
     return this.input(`dimension:${name}`, [1], "int64");
   }
 
+  /** The sizes as one int64 vector, for operators that take a shape as an operand. */
+  sizes(shape: Shape): Value {
+    if (shape.every((size) => typeof size === "number")) return this.integers(shape);
+    const key = shape.join();
+    const known = this.#sizes.get(key);
+    if (known !== undefined) return known;
+    const value = this.node(
+      "Concat",
+      shape.map((size) => (typeof size === "string" ? this.dimension(size) : this.integers([size]))),
+      { shape: [shape.length], type: "int64", attributes: { axis: { int: 0 } } },
+    );
+    this.#sizes.set(key, value);
+    return value;
+  }
+
   /** Reshapes without moving data. At most one dimension may be a name that is neither of `x` nor fed. */
   reshape(x: Value, shape: Shape): Value {
     const sizes = shape.map((dimension, axis): Dimension =>
@@ -121,11 +137,7 @@ export class GraphBuilder {
     const target =
       unknown.length <= 1
         ? this.integers(sizes.map((size) => (typeof size === "string" ? -1 : size)))
-        : this.node(
-            "Concat",
-            sizes.map((size) => (typeof size === "string" ? this.dimension(size) : this.integers([size]))),
-            { shape: [sizes.length], type: "int64", attributes: { axis: { int: 0 } } },
-          );
+        : this.sizes(sizes);
     return this.node("Reshape", [x, target], { shape, type: x.type });
   }
 

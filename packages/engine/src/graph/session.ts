@@ -35,6 +35,8 @@ export async function loadRuntime(options: { readonly threads: number }): Promis
         executionProviders: ["cpu"],
         // With memory patterns the second run of a large graph stalls for seconds and the process needs twice the memory.
         enableMemPattern: false,
+        // What goes wrong is thrown, too; the library would also print it.
+        logSeverityLevel: 4,
       });
       return {
         async run(feeds, dimensions = {}) {
@@ -67,7 +69,7 @@ function dimensionFeed(dimensions: Readonly<Record<string, number>>, name: strin
   return { data: BigInt64Array.of(BigInt(size)), shape: [1] };
 }
 
-async function importOnnxruntime(): Promise<typeof Onnxruntime> {
+async function importOnnxruntime(): Promise<Pick<typeof Onnxruntime, "InferenceSession" | "Tensor">> {
   try {
     return (await import("onnxruntime-node")).default;
   } catch (error) {

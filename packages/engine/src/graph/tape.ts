@@ -7,7 +7,14 @@ import type { Value } from "./onnx.ts";
  */
 export type Backward = (gradient: Value, needed: readonly boolean[]) => readonly (Value | undefined)[];
 
-type Entry = { readonly output: Value; readonly inputs: readonly Value[]; readonly backward: Backward };
+type Entry = {
+  readonly outputs: readonly Value[];
+  readonly inputs: readonly Value[];
+  readonly backward: (
+    gradients: readonly (Value | undefined)[],
+    needed: readonly boolean[],
+  ) => readonly (Value | undefined)[];
+};
 
 /**
  * Reverse-mode automatic differentiation that emits ONNX. Operations (see `operations.ts`) emit their forward nodes
@@ -16,15 +23,21 @@ type Entry = { readonly output: Value; readonly inputs: readonly Value[]; readon
  * @example
  * const tape = new Tape();
  * const y = linear(tape, x, weight);
- * const gradients = tape.gradients(y, gradientOfY, [weight]);
+ * const [gradientOfWeight] = tape.gradients(y, gradientOfY, [weight]);
  */
 export class Tape {
   readonly graph = new GraphBuilder();
   readonly #entries: Entry[] = [];
 
+  /** Records an operation with one output, and returns that output. */
   record(output: Value, inputs: readonly Value[], backward: Backward): Value {
-    this.#entries.push({ output, inputs, backward });
+    this.recordMany([output], inputs, ([gradient], needed) => (gradient ? backward(gradient, needed) : []));
     return output;
+  }
+
+  /** Records an operation with several outputs; the gradient of one that leads nowhere is `undefined`. */
+  recordMany(outputs: readonly Value[], inputs: readonly Value[], backward: Entry["backward"]): void {
+    this.#entries.push({ outputs, inputs, backward });
   }
 
   /**
@@ -34,14 +47,15 @@ export class Tape {
   gradients(output: Value, seed: Value, parameters: readonly Value[]): (Value | undefined)[] {
     const active = new Set(parameters.map((parameter) => parameter.name));
     for (const entry of this.#entries) {
-      if (entry.inputs.some((input) => active.has(input.name))) active.add(entry.output.name);
+      if (!entry.inputs.some((input) => active.has(input.name))) continue;
+      for (const produced of entry.outputs) active.add(produced.name);
     }
     const gradients = new Map([[output.name, seed]]);
     for (const entry of this.#entries.toReversed()) {
-      const gradient = gradients.get(entry.output.name);
-      if (gradient === undefined || !active.has(entry.output.name)) continue;
+      const incoming = entry.outputs.map((produced) => gradients.get(produced.name));
       const needed = entry.inputs.map((input) => active.has(input.name));
-      const contributions = entry.backward(gradient, needed);
+      if (!needed.includes(true) || incoming.every((gradient) => gradient === undefined)) continue;
+      const contributions = entry.backward(incoming, needed);
       for (const [i, input] of entry.inputs.entries()) {
         const contribution = contributions[i];
         if (!needed[i] || contribution === undefined) continue;
