@@ -9,6 +9,7 @@ const packages = ["protocol", "engine", "controller", "sdk", "server", "cli", "w
 export default defineConfig({
   test: {
     maxWorkers: 2,
+    reporters: ["default", "./scripts/summary-reporter.ts"],
     testTimeout: 30_000,
     hookTimeout: 60_000,
     projects: [
