@@ -1,0 +1,40 @@
+import { errorMessage } from "@osmosis/protocol";
+import { Hono } from "hono";
+import { blobRoutes } from "./blobs/routes.ts";
+import { accountRoutes } from "./features/accounts/routes.ts";
+import { workspaceRoutes } from "./features/workspaces/routes.ts";
+import type { AppEnv } from "./http/context.ts";
+import { errorAnswer } from "./http/envelope.ts";
+import type { Platform } from "./platform.ts";
+
+/** The routes of every feature. A feature adds its factory here. Paths are absolute, so the order does not matter. */
+const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [accountRoutes, workspaceRoutes];
+
+/** The whole HTTP interface on an open platform. */
+export function createApp(platform: Platform): Hono {
+  const app = new Hono();
+
+  app.onError((error, c) => {
+    const { status, body, isBug } = errorAnswer(error);
+    if (isBug) {
+      platform.log({
+        level: "error",
+        message: `${c.req.method} ${new URL(c.req.url).pathname} failed: ${errorMessage(error)}`,
+        stack: error.stack,
+      });
+    }
+    return c.json(body, status);
+  });
+  app.notFound((c) =>
+    c.json(
+      { error: `There is no route ${c.req.method} ${new URL(c.req.url).pathname}.`, code: "NOT_FOUND" },
+      404,
+    ),
+  );
+
+  app.get("/api/health", (c) => c.json({ status: "ok" }));
+
+  for (const routes of FEATURES) app.route("/", routes(platform));
+  app.route("/", blobRoutes(platform));
+  return app;
+}

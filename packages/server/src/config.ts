@@ -1,0 +1,59 @@
+import { join, resolve } from "node:path";
+import { z } from "zod";
+
+/** Everything that a server is told from outside, parsed once. */
+export interface ServerConfig {
+  /** Keeps the embedded database, blobs, Git repositories, keys and caches. */
+  dataFolder: string;
+  /** A Postgres server in place of the embedded database. */
+  databaseUrl: string | undefined;
+  /** Address to listen on. */
+  host: string;
+  /** Port to listen on; 0 lets the system choose one. */
+  port: number;
+  /** The URL under which users reach the server, when it is not the address it listens on. No trailing slash. */
+  publicUrl: string | undefined;
+  /** 32 bytes in base64 from which every key is derived; by default a file in the data folder that is made once. */
+  masterKey: string | undefined;
+  /** The workspace template that new repositories are seeded from. */
+  templateFolder: string;
+  /** The built dashboard. It may be absent. */
+  webFolder: string;
+  /** The checkout whose `@osmosis/sdk` and `@osmosis/protocol` are packed into new workspaces. */
+  sourceFolder: string;
+  /** What child processes need to find system programs. */
+  path: string;
+}
+
+const Environment = z.object({
+  DATABASE_URL: z.string().min(1).optional(),
+  OSMOSIS_PUBLIC_URL: z.url().optional(),
+  OSMOSIS_MASTER_KEY: z.base64().optional(),
+  PATH: z.string().default("/usr/local/bin:/usr/bin:/bin"),
+});
+
+const repositoryFolder = resolve(import.meta.dirname, "../../..");
+
+/**
+ * The configuration from command-line values and environment variables; the command line wins.
+ *
+ * @throws {z.ZodError} for a variable with an impossible value.
+ */
+export function readConfig(
+  flags: { dataFolder: string; host?: string | undefined; port?: number | undefined },
+  environment: Readonly<Record<string, string | undefined>>,
+): ServerConfig {
+  const variables = Environment.parse(environment);
+  return {
+    dataFolder: resolve(flags.dataFolder),
+    databaseUrl: variables.DATABASE_URL,
+    host: flags.host ?? "127.0.0.1",
+    port: flags.port ?? 8700,
+    publicUrl: variables.OSMOSIS_PUBLIC_URL?.replace(/\/+$/, ""),
+    masterKey: variables.OSMOSIS_MASTER_KEY,
+    templateFolder: join(repositoryFolder, "templates/workspace"),
+    webFolder: join(repositoryFolder, "packages/web/dist"),
+    sourceFolder: repositoryFolder,
+    path: variables.PATH,
+  };
+}

@@ -1,0 +1,21 @@
+import { sql, type ColumnType, type Generated, type RawBuilder } from "kysely";
+
+/** A timestamp column: read as a `Date`, written as a `Date`. */
+export type Timestamp = ColumnType<Date, Date, Date>;
+
+/** A timestamp column that the database fills with its own clock when a row is inserted. */
+export type CreatedAt = Generated<Date>;
+
+/** A `jsonb` column: read as parsed JSON of shape `T`, written with {@link jsonb}. */
+export type Json<T> = ColumnType<T, RawBuilder<T>, RawBuilder<T>>;
+
+/**
+ * A value for a `jsonb` column, the same on both databases: the `pg` driver would turn an array into a Postgres array.
+ * A NUL character, which Postgres cannot store, becomes U+FFFD.
+ */
+export function jsonb<T>(value: T): RawBuilder<T> {
+  const text = JSON.stringify(value, (_key, part: unknown) =>
+    typeof part === "string" && part.includes("\0") ? part.replaceAll("\0", "\uFFFD") : part,
+  );
+  return sql<T>`${text}::jsonb`;
+}

@@ -1,0 +1,14 @@
+import type { Kysely } from "kysely";
+import * as accounts from "./0001-accounts.ts";
+import * as workspaces from "./0002-workspaces.ts";
+
+/** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
+export interface Migration {
+  up(db: Kysely<unknown>): Promise<void>;
+}
+
+/** In the order of their names. Append only: a step that was released is never edited, renamed or removed. */
+export const MIGRATIONS: Readonly<Record<string, Migration>> = {
+  "0001-accounts": accounts,
+  "0002-workspaces": workspaces,
+};

@@ -1,0 +1,126 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { PGlite } from "@electric-sql/pglite";
+import { OsmosisError, errorMessage } from "@osmosis/protocol";
+import { Kysely, PGliteDialect, PostgresDialect } from "kysely";
+import pg from "pg";
+import { fromPglite, type Db } from "pg-boss";
+import { lockFolder } from "./folder-lock.ts";
+import { migrate } from "./migrate.ts";
+import { storageProblem } from "./storage-problem.ts";
+import type { Tables } from "./tables.ts";
+
+/**
+ * Where the rows live. `folder`: an embedded Postgres in that folder, one process only. `url`: a Postgres server, any
+ * number of processes. `memory`: an embedded Postgres that is gone when it is closed, for tests.
+ */
+export type DatabaseLocation =
+  | { kind: "folder"; folder: string }
+  | { kind: "url"; url: string }
+  | { kind: "memory" };
+
+/** An open, migrated database. */
+export interface Database extends AsyncDisposable {
+  readonly kind: "pglite" | "postgres";
+  /**
+   * Typed queries. The embedded database has one connection: inside `db.transaction()` use the transaction that you
+   * are given, and never wait for the outer `db` there, because it waits for you.
+   */
+  readonly db: Kysely<Tables>;
+  /** The connection in the form that the queue takes. */
+  readonly queueConnection: Db;
+}
+
+/**
+ * Opens a database and brings its schema up to date.
+ *
+ * @throws {OsmosisError} STORAGE when it cannot be opened or written; CONFLICT when another process holds the folder.
+ */
+export async function openDatabase(location: DatabaseLocation): Promise<Database> {
+  switch (location.kind) {
+    case "folder":
+      return await openFolder(location.folder);
+    case "memory":
+      return await openEmbedded(await PGlite.create(), []);
+    case "url":
+      return await openServer(location.url);
+  }
+}
+
+async function openFolder(folder: string): Promise<Database> {
+  const lock = await lockFolder(folder).catch((error: unknown) => {
+    throw storageProblem(error, folder) ?? error;
+  });
+  try {
+    const dataFolder = join(folder, "database");
+    await mkdir(dataFolder, { recursive: true });
+    return await openEmbedded(await PGlite.create(dataFolder), [lock]);
+  } catch (error) {
+    await lock[Symbol.asyncDispose]();
+    if (error instanceof OsmosisError) throw error;
+    throw (
+      storageProblem(error, folder) ??
+      new OsmosisError("STORAGE", `The database in ${folder} cannot be opened: ${errorMessage(error)}`, {
+        hint: `Restore ${join(folder, "database")} from a backup, or move it away to start with an empty database.`,
+        cause: error,
+      })
+    );
+  }
+}
+
+async function openEmbedded(pglite: PGlite, held: readonly AsyncDisposable[]): Promise<Database> {
+  const db = new Kysely<Tables>({ dialect: new PGliteDialect({ pglite }) });
+  try {
+    await migrate(db);
+  } catch (error) {
+    await pglite.close();
+    throw error;
+  }
+  return {
+    kind: "pglite",
+    db,
+    queueConnection: fromPglite(pglite),
+    async [Symbol.asyncDispose]() {
+      await db.destroy();
+      for (const resource of held) await resource[Symbol.asyncDispose]();
+    },
+  };
+}
+
+async function openServer(url: string): Promise<Database> {
+  const pool = new pg.Pool({ connectionString: url, max: 10, types: { getTypeParser: parserOf } });
+  // A connection that breaks while idle is replaced by the pool; without a listener it would end the process.
+  pool.on("error", () => {});
+  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  try {
+    await migrate(db);
+  } catch (error) {
+    await pool.end();
+    throw new OsmosisError("STORAGE", `The database server cannot be used: ${errorMessage(error)}`, {
+      hint: "Check that the server in DATABASE_URL answers and that its user may create tables.",
+      cause: error,
+    });
+  }
+  return {
+    kind: "postgres",
+    db,
+    queueConnection: {
+      async executeSql(text, values) {
+        const result: unknown = await pool.query(text, values);
+        // Several statements in one text give one result each; the queue wants all rows.
+        const results = Array.isArray(result) ? result : [result];
+        return { rows: results.flatMap((one: pg.QueryResult) => one.rows) };
+      },
+    },
+    async [Symbol.asyncDispose]() {
+      await db.destroy();
+    },
+  };
+}
+
+/** 64-bit integers as numbers, as the embedded database gives them: no count here exceeds 2^53. */
+function parserOf(oid: number, format?: "text" | "binary"): (value: string) => unknown {
+  if (oid === pg.types.builtins.INT8 && format !== "binary") return Number;
+  // The driver's own table is typed per format; rows are read as text here.
+  return pg.types.getTypeParser(oid, "text");
+}

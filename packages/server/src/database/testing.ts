@@ -1,0 +1,170 @@
+import { spawn, spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { existsSync, readdirSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import pg from "pg";
+import { afterAll, beforeAll, describe } from "vitest";
+import { openDatabase, type Database, type DatabaseLocation } from "./open.ts";
+
+/**
+ * Runs a suite once on the embedded database and once on a Postgres server, in a database of its own that is dropped
+ * afterwards. `locate()` tells a test where; it works from `beforeAll` on.
+ *
+ * The server is `OSMOSIS_TEST_DATABASE_URL`, or one that answers on 127.0.0.1:5432, or one that is started for this
+ * suite from the binaries of Debian's package. Without any of them the suite on Postgres fails and says so; set
+ * `OSMOSIS_TEST_DATABASE_URL=none` to leave it out on purpose.
+ */
+export function withDatabaseLocation(name: string, suite: (locate: () => DatabaseLocation) => void): void {
+  describe(`${name} on PGlite`, () => {
+    suite(() => ({ kind: "memory" }));
+  });
+  describe.skipIf(process.env["OSMOSIS_TEST_DATABASE_URL"] === "none")(`${name} on Postgres`, () => {
+    let opened: (AsyncDisposable & { url: string }) | undefined;
+    beforeAll(async () => {
+      opened = await createPostgresDatabase();
+    });
+    afterAll(async () => {
+      await opened?.[Symbol.asyncDispose]();
+    });
+    suite(() => {
+      if (opened === undefined) throw new Error("The test database is available from beforeAll on.");
+      return { kind: "url", url: opened.url };
+    });
+  });
+}
+
+/** {@link withDatabaseLocation} with the database open: the suite's tests share it. */
+export function withDatabase(name: string, suite: (database: () => Database) => void): void {
+  withDatabaseLocation(name, (locate) => {
+    let database: Database | undefined;
+    beforeAll(async () => {
+      database = await openDatabase(locate());
+    });
+    afterAll(async () => {
+      await database?.[Symbol.asyncDispose]();
+    });
+    suite(() => {
+      if (database === undefined) throw new Error("The test database is open from beforeAll on.");
+      return database;
+    });
+  });
+}
+
+async function createPostgresDatabase(): Promise<AsyncDisposable & { url: string }> {
+  await using stack = new AsyncDisposableStack();
+  const server = stack.use(await findServer());
+  const name = `osmosis_test_${randomBytes(6).toString("hex")}`;
+  await runSql(server.url, `create database ${name}`);
+  stack.defer(() => runSql(server.url, `drop database if exists ${name} with (force)`));
+  const url = new URL(server.url);
+  url.pathname = `/${name}`;
+  const held = stack.move();
+  return { url: url.toString(), [Symbol.asyncDispose]: () => held.disposeAsync() };
+}
+
+async function findServer(): Promise<AsyncDisposable & { url: string }> {
+  const given = process.env["OSMOSIS_TEST_DATABASE_URL"];
+  const url = given ?? "postgres://postgres@127.0.0.1:5432/test";
+  try {
+    await runSql(url, "select 1");
+    return { url, async [Symbol.asyncDispose]() {} };
+  } catch (error) {
+    if (given !== undefined) throw error;
+  }
+  return await startServer();
+}
+
+async function startServer(): Promise<AsyncDisposable & { url: string }> {
+  const binaries = findBinaries();
+  if (binaries === undefined) {
+    throw new Error(
+      "The tests on Postgres need a server: none answers on 127.0.0.1:5432, and no binaries are in /usr/lib/postgresql. " +
+        "Set OSMOSIS_TEST_DATABASE_URL to a server, or to `none` to leave these tests out.",
+    );
+  }
+  const folder = await mkdtemp(join(tmpdir(), "osmosis-postgres-"));
+  const port = await freePort();
+  // Postgres refuses to run as root; Debian's package brings the user `postgres`.
+  const asUser = process.getuid?.() === 0 ? ["runuser", "-u", "postgres", "--"] : [];
+  if (asUser.length > 0) spawnSync("chown", ["postgres", folder]);
+  const [command = "", ...rest] = [
+    ...asUser,
+    join(binaries, "initdb"),
+    "-D",
+    folder,
+    "-U",
+    "postgres",
+    "-A",
+    "trust",
+  ];
+  const made = spawnSync(command, rest, { encoding: "utf8" });
+  if (made.status !== 0) throw new Error(`initdb failed: ${made.stderr}`);
+  const [program = "", ...args] = [
+    ...asUser,
+    join(binaries, "postgres"),
+    ...[
+      "-D",
+      folder,
+      "-p",
+      String(port),
+      "-k",
+      folder,
+      "-c",
+      "listen_addresses=127.0.0.1",
+      "-c",
+      "fsync=off",
+    ],
+  ];
+  const child = spawn(program, args, { stdio: "ignore" });
+  const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
+  for (let attempt = 0; ; attempt += 1) {
+    const failure = await runSql(url, "select 1").then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    if (failure === undefined) break;
+    if (attempt === 100) throw failure;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  return {
+    url,
+    async [Symbol.asyncDispose]() {
+      const exited = new Promise((resolve) => child.once("exit", resolve));
+      // An immediate shutdown: the data is thrown away.
+      child.kill("SIGQUIT");
+      await exited;
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+function findBinaries(): string | undefined {
+  const root = "/usr/lib/postgresql";
+  if (!existsSync(root)) return undefined;
+  return readdirSync(root)
+    .map((version) => join(root, version, "bin"))
+    .find((folder) => existsSync(join(folder, "postgres")));
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === "string") throw new Error("No free port.");
+  return address.port;
+}
+
+async function runSql(url: string, text: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5000 });
+  client.on("error", () => {});
+  await client.connect();
+  try {
+    await client.query(text);
+  } finally {
+    await client.end();
+  }
+}

@@ -1,0 +1,92 @@
+import { join } from "node:path";
+import type { Kysely } from "kysely";
+import type { BlobStore } from "./blobs/blob-store.ts";
+import { openFolderStore } from "./blobs/folder-store.ts";
+import { createSignedUrls, type SignedUrls } from "./blobs/signed-urls.ts";
+import type { ServerConfig } from "./config.ts";
+import { openDatabase, type DatabaseLocation } from "./database/open.ts";
+import type { Tables } from "./database/tables.ts";
+import { createAccounts, type Accounts, type User } from "./features/accounts/service.ts";
+import { createWorkspaces, type Workspaces } from "./features/workspaces/service.ts";
+import { openKeys, type Keys } from "./keys.ts";
+import { QUEUES } from "./queue/job-types.ts";
+import { openQueue, type Queue } from "./queue/queue.ts";
+
+/** One line of the server's log. No secrets in it. */
+export type Log = (entry: {
+  level: "info" | "warning" | "error";
+  message: string;
+  [detail: string]: unknown;
+}) => void;
+
+/** The parts that every feature builds on. A feature takes it whole or picks what it needs. */
+export interface Platform extends AsyncDisposable {
+  readonly config: ServerConfig;
+  /** The public address, without a trailing slash: what links and signed URLs begin with. */
+  readonly url: string;
+  readonly now: () => Date;
+  readonly log: Log;
+  readonly db: Kysely<Tables>;
+  readonly queue: Queue;
+  readonly blobs: BlobStore;
+  readonly blobUrls: SignedUrls;
+  readonly keys: Keys;
+  readonly accounts: Accounts;
+  readonly workspaces: Workspaces;
+  /** Whoever started the server. */
+  readonly owner: User;
+}
+
+/**
+ * Opens everything that a server holds, in the order of need; closing it undoes that in reverse.
+ *
+ * @throws {OsmosisError} STORAGE, CONFLICT or VALIDATION; see the parts.
+ */
+export async function openPlatform(parts: {
+  config: ServerConfig;
+  url: string;
+  now: () => Date;
+  log: Log;
+  /** By default what `config` says. */
+  database?: DatabaseLocation;
+}): Promise<Platform> {
+  const { config, url, now, log } = parts;
+  await using opened = new AsyncDisposableStack();
+  const database = opened.use(await openDatabase(parts.database ?? databaseLocation(config)));
+  const { db } = database;
+  const keys = await openKeys(config.dataFolder, config.masterKey);
+  const queue = opened.use(
+    await openQueue({
+      database,
+      queues: QUEUES,
+      onError: (error) => log({ level: "error", message: `The queue failed: ${error.message}` }),
+    }),
+  );
+  const blobs = openFolderStore(join(config.dataFolder, "blobs"));
+  const blobUrls = createSignedUrls({ url, key: keys.derive("blob-urls"), now });
+  const accounts = createAccounts({ db, now, url, keys });
+  const owner = await accounts.ensureOwner();
+  const workspaces = createWorkspaces({ db });
+  const resources = opened.move();
+  return {
+    config,
+    url,
+    now,
+    log,
+    db,
+    queue,
+    blobs,
+    blobUrls,
+    keys,
+    accounts,
+    workspaces,
+    owner,
+    [Symbol.asyncDispose]: () => resources.disposeAsync(),
+  };
+}
+
+function databaseLocation(config: ServerConfig): DatabaseLocation {
+  return config.databaseUrl === undefined
+    ? { kind: "folder", folder: config.dataFolder }
+    : { kind: "url", url: config.databaseUrl };
+}
