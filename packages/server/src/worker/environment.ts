@@ -1,0 +1,112 @@
+import { access, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { OsmosisError } from "@osmosis/protocol";
+import { extract } from "tar";
+import { startGuarded } from "./guarded-process.ts";
+
+/** Variables of this machine that a rollout may see. Everything else it gets by name, from its configuration. */
+const PASSED_ON = [
+  "PATH",
+  "HOME",
+  "LANG",
+  "LC_ALL",
+  "TZ",
+  "TMPDIR",
+  "NODE_EXTRA_CA_CERTS",
+  "HTTPS_PROXY",
+  "NO_PROXY",
+];
+
+export function childEnvironment(
+  own: Readonly<Record<string, string | undefined>>,
+  extra: Readonly<Record<string, string>>,
+): Record<string, string> {
+  const environment: Record<string, string> = {};
+  for (const name of PASSED_ON) {
+    const value = own[name];
+    if (value !== undefined) environment[name] = value;
+  }
+  return { ...environment, ...extra };
+}
+
+export type EnvironmentRequest = {
+  /** Environments are kept here, one folder a commit. */
+  readonly root: string;
+  readonly commit: string;
+  readonly source: (signal: AbortSignal) => Promise<Readable>;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly onLine: (line: string) => void;
+  readonly signal: AbortSignal;
+};
+
+/**
+ * The commit's files with their dependencies installed; made once a commit, and only ever seen complete.
+ *
+ * @returns the folder
+ * @throws OsmosisError `VALIDATION` when the dependencies cannot be installed, with the end of what the installer said.
+ */
+export async function prepareEnvironment(request: EnvironmentRequest): Promise<string> {
+  const folder = join(request.root, request.commit);
+  if (await exists(join(folder, ".osmosis-ready"))) return folder;
+  const building = `${folder}.${process.pid}.building`;
+  await rm(building, { recursive: true, force: true });
+  await mkdir(building, { recursive: true });
+  try {
+    await pipeline(await request.source(request.signal), extract({ cwd: building, strict: true }), {
+      signal: request.signal,
+    });
+    await installPackages(building, request);
+    await writeFile(join(building, ".osmosis-ready"), "");
+    await rm(folder, { recursive: true, force: true });
+    await rename(building, folder);
+  } catch (error) {
+    await rm(building, { recursive: true, force: true });
+    throw error;
+  }
+  return folder;
+}
+
+async function installPackages(folder: string, request: EnvironmentRequest): Promise<void> {
+  if (!(await exists(join(folder, "package.json")))) return;
+  const locked = await exists(join(folder, "package-lock.json"));
+  const quiet = ["--omit=dev", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"];
+  const said: string[] = [];
+  request.onLine(`npm ${locked ? "ci" : "install"} in the commit's files`);
+  await using npm = startGuarded(["npm", locked ? "ci" : "install", ...quiet], {
+    folder,
+    environment: request.environment,
+    signal: request.signal,
+    onLine: (line) => {
+      said.push(line);
+      request.onLine(line);
+    },
+  });
+  const { code } = await npm.ended;
+  request.signal.throwIfAborted();
+  if (code !== 0) {
+    const name = await packageName(folder);
+    throw new OsmosisError(
+      "VALIDATION",
+      `npm could not install the dependencies of ${name} (exit code ${code}): ${said.slice(-5).join(" ")}`,
+      { hint: "Run `npm install` in a fresh clone of the workspace, commit package-lock.json and push." },
+    );
+  }
+}
+
+async function packageName(folder: string): Promise<string> {
+  try {
+    const manifest = JSON.parse(await readFile(join(folder, "package.json"), "utf8")) as { name?: unknown };
+    return typeof manifest.name === "string" ? manifest.name : "the workspace";
+  } catch {
+    return "the workspace";
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,229 @@
+import { createReadStream } from "node:fs";
+import { stat } from "node:fs/promises";
+import { createInterface } from "node:readline";
+import { Readable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
+import {
+  OsmosisError,
+  RUN_LEASE_HEADER,
+  createClient,
+  errorMessage,
+  fillPath,
+  workerRoutes,
+  workerStreams,
+  type Client,
+  type Job,
+  type LogEntry,
+  type RolloutRecord,
+} from "@osmosis/protocol";
+import type { z } from "zod";
+
+/** The lease of a run is gone: another worker has it, or the run has ended. Whatever is under way must stop. */
+export class LeaseLost extends Error {
+  override readonly name = "LeaseLost";
+}
+
+export type WorkerIdentity = { readonly worker: string; readonly instance: string };
+
+/** A worker's line to the platform. */
+export type PlatformLink = {
+  /** Waits for a run; null when none came in time. */
+  claim(
+    identity: WorkerIdentity,
+    options: { readonly waitMs: number; readonly signal: AbortSignal },
+  ): Promise<Job | null>;
+  /** The line to one run, in the name of its lease. */
+  run(runId: string, leaseToken: string): RunLink;
+  /** Opens a file reference, or a stream route of the platform. */
+  get(
+    path: string,
+    options: { readonly leaseToken?: string; readonly signal: AbortSignal },
+  ): Promise<Readable>;
+};
+
+/**
+ * Every call is repeated while the platform cannot be reached, since each of them may be made twice: a restart of the
+ * server is a pause, not a failure. Calls of a lost lease throw `LeaseLost`.
+ */
+export type RunLink = {
+  heartbeat(signal: AbortSignal): Promise<{ stop_requested: boolean }>;
+  record(rollouts: readonly RolloutRecord[], signal: AbortSignal): Promise<void>;
+  commitStep(
+    step: z.input<NonNullable<typeof workerRoutes.commitStep.body>>,
+    signal: AbortSignal,
+  ): Promise<void>;
+  checkpoint(
+    checkpoint: z.input<NonNullable<typeof workerRoutes.checkpoint.body>>,
+    signal: AbortSignal,
+  ): Promise<{ name: string }>;
+  log(entries: readonly LogEntry[], signal: AbortSignal): Promise<void>;
+  finish(status: "finished" | "failed" | "stopped", error: string | null, signal: AbortSignal): Promise<void>;
+  /** Uploads a file of the run; `path` is `state/<step>/<name>` or `checkpoints/<step>/<name>`. */
+  putFile(path: string, file: string, signal: AbortSignal): Promise<void>;
+  /** The lines of a stream route, parsed. */
+  lines<Row>(route: "rows" | "rollouts", schema: z.ZodType<Row>, signal: AbortSignal): Promise<Row[]>;
+  source(signal: AbortSignal): Promise<Readable>;
+};
+
+export function openPlatformLink(options: {
+  readonly url: string;
+  readonly token: string;
+  readonly fetch: typeof fetch;
+  /** How long the platform may be away before a call gives up. */
+  readonly patienceMs?: number;
+}): PlatformLink {
+  const headers = { authorization: `Bearer ${options.token}` };
+  const client = createClient({ baseUrl: options.url, fetch: options.fetch, headers: () => headers });
+  const patienceMs = options.patienceMs ?? 10 * 60_000;
+
+  async function get(
+    path: string,
+    { leaseToken, signal }: { leaseToken?: string; signal: AbortSignal },
+  ): Promise<Readable> {
+    return patiently({ signal, patienceMs }, async () => {
+      const response = await reach(options.fetch, new URL(path, client.baseUrl), {
+        headers: { ...headers, ...(leaseToken === undefined ? {} : { [RUN_LEASE_HEADER]: leaseToken }) },
+        signal,
+      });
+      if (response.body === null) throw new OsmosisError("PLATFORM_ERROR", `${path} has no body.`);
+      // The two declarations of a web stream, of the DOM and of Node, name one thing.
+      return Readable.fromWeb(response.body as import("node:stream/web").ReadableStream);
+    });
+  }
+
+  return {
+    get,
+    async claim(identity, { waitMs, signal }) {
+      const answer = await client.call(workerRoutes.claim, {
+        body: { ...identity, wait_ms: waitMs },
+        timeoutMs: waitMs + 15_000,
+        signal,
+      });
+      return answer.job;
+    },
+    run: (runId, leaseToken) =>
+      openRunLink({ client, get, fetch: options.fetch, headers, runId, leaseToken, patienceMs }),
+  };
+}
+
+function openRunLink(parts: {
+  readonly client: Client;
+  readonly get: PlatformLink["get"];
+  readonly fetch: typeof fetch;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly runId: string;
+  readonly leaseToken: string;
+  readonly patienceMs: number;
+}): RunLink {
+  const { client, runId, leaseToken, patienceMs } = parts;
+  const params = { run_id: runId };
+  const headers = { [RUN_LEASE_HEADER]: leaseToken };
+  const again = <Result>(signal: AbortSignal, call: () => Promise<Result>): Promise<Result> =>
+    patiently({ signal, patienceMs }, async () => {
+      try {
+        return await call();
+      } catch (error) {
+        if (error instanceof OsmosisError && error.code === "CONFLICT")
+          throw new LeaseLost(error.message, { cause: error });
+        throw error;
+      }
+    });
+  return {
+    heartbeat: (signal) =>
+      again(signal, () =>
+        client.call(workerRoutes.heartbeat, { params, headers, body: {}, signal, timeoutMs: 5000 }),
+      ),
+    async record(rollouts, signal) {
+      await again(signal, () =>
+        client.call(workerRoutes.record, { params, headers, body: { rollouts: [...rollouts] }, signal }),
+      );
+    },
+    async commitStep(step, signal) {
+      await again(signal, () =>
+        client.call(workerRoutes.commitStep, { params, headers, body: step, signal }),
+      );
+    },
+    checkpoint: (checkpoint, signal) =>
+      again(signal, () =>
+        client.call(workerRoutes.checkpoint, { params, headers, body: checkpoint, signal }),
+      ),
+    async log(entries, signal) {
+      await again(signal, () =>
+        client.call(workerRoutes.log, { params, headers, body: { entries: [...entries] }, signal }),
+      );
+    },
+    async finish(status, error, signal) {
+      await again(signal, () =>
+        client.call(workerRoutes.finish, { params, headers, body: { status, error }, signal }),
+      );
+    },
+    async putFile(path, file, signal) {
+      const { size } = await stat(file);
+      const url = new URL(fillPath(workerStreams.file, { run_id: runId, path }), client.baseUrl);
+      await again(signal, () =>
+        reach(parts.fetch, url, {
+          method: "PUT",
+          headers: { ...parts.headers, ...headers, "content-length": String(size) },
+          // The two declarations of a web stream, of the DOM and of Node, name one thing.
+          body: Readable.toWeb(createReadStream(file)) as unknown as ReadableStream,
+          duplex: "half",
+          signal,
+        }),
+      );
+    },
+    async lines(route, schema, signal) {
+      const body = await parts.get(fillPath(workerStreams[route], params), { leaseToken, signal });
+      const rows = [];
+      for await (const line of createInterface({ input: body, crlfDelay: Infinity })) {
+        if (line !== "") rows.push(schema.parse(JSON.parse(line)));
+      }
+      return rows;
+    },
+    source: (signal) => parts.get(fillPath(workerStreams.source, params), { leaseToken, signal }),
+  };
+}
+
+/** Fetches, and speaks the errors of the typed client. */
+async function reach(
+  fetch: typeof globalThis.fetch,
+  url: URL,
+  init: RequestInit & { duplex?: "half" },
+): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(url, { ...init, redirect: "manual" });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new OsmosisError("NETWORK", `No answer from ${url.origin}: ${errorMessage(error)}.`, {
+      cause: error,
+    });
+  }
+  if (response.ok) return response;
+  const text = await response.text();
+  const code = response.status === 409 ? "CONFLICT" : response.status >= 500 ? "NETWORK" : "PLATFORM_ERROR";
+  throw new OsmosisError(code, `${url.pathname} answered ${response.status}: ${text.slice(0, 500)}`);
+}
+
+/** Repeats a call while the platform is away, with a growing pause, until the patience is used up. */
+async function patiently<Result>(
+  options: { readonly signal: AbortSignal; readonly patienceMs: number },
+  call: () => Promise<Result>,
+): Promise<Result> {
+  let waitedMs = 0;
+  for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, 5000)) {
+    try {
+      return await call();
+    } catch (error) {
+      options.signal.throwIfAborted();
+      const away = error instanceof OsmosisError && (error.code === "NETWORK" || isServerFault(error));
+      if (!away || waitedMs >= options.patienceMs) throw error;
+      await sleep(pauseMs, undefined, { signal: options.signal });
+      waitedMs += pauseMs;
+    }
+  }
+}
+
+function isServerFault(error: OsmosisError): boolean {
+  const status = error.details?.["status_code"];
+  return typeof status === "number" && status >= 500;
+}
