@@ -1,1 +1,20 @@
-export {};
+export type { Clock } from "./clock.ts";
+export { systemClock } from "./io.ts";
+export { openGateway } from "./gateway/gateway.ts";
+export type { Gateway, GatewayOptions, GatewayPolicy } from "./gateway/gateway.ts";
+export type {
+  OpenRollout,
+  OpenRolloutOptions,
+  RolloutSampling,
+  RolloutTrace,
+} from "./gateway/rollout-session.ts";
+export { connectRolloutServer } from "./rollout/server-client.ts";
+export type { RolloutServer, RolloutServerOptions } from "./rollout/server-client.ts";
+export { stepsOf } from "./grpo/schedule.ts";
+export { trainRun } from "./grpo/train.ts";
+export type { TrainPorts, TrainRunOptions } from "./grpo/train.ts";
+export { evaluateRun } from "./evaluation/evaluate.ts";
+export type { EvaluateRunOptions } from "./evaluation/evaluate.ts";
+export { evaluationResults } from "./evaluation/results.ts";
+export type { EvaluatedRollout, EvaluationFacts } from "./evaluation/results.ts";
+export type { RunEnd, RunPorts } from "./run-ports.ts";
