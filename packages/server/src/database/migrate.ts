@@ -1,3 +1,4 @@
+import { errorMessage } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import { Migrator } from "kysely/migration";
 import { MIGRATIONS } from "./migrations/index.ts";
@@ -21,5 +22,5 @@ export async function migrate(db: Kysely<Tables>): Promise<void> {
     allowUnorderedMigrations: true,
   });
   const { error } = await migrator.migrateToLatest();
-  if (error !== undefined) throw error;
+  if (error !== undefined) throw new Error(`A migration failed: ${errorMessage(error)}`, { cause: error });
 }

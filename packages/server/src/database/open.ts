@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { PGlite } from "@electric-sql/pglite";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import { Kysely, PGliteDialect, PostgresDialect } from "kysely";
-import pg from "pg";
+import { Pool, types, type QueryResult } from "pg";
 import { fromPglite, type Db } from "pg-boss";
 import { lockFolder } from "./folder-lock.ts";
 import { migrate } from "./migrate.ts";
@@ -88,7 +88,7 @@ async function openEmbedded(pglite: PGlite, held: readonly AsyncDisposable[]): P
 }
 
 async function openServer(url: string): Promise<Database> {
-  const pool = new pg.Pool({ connectionString: url, max: 10, types: { getTypeParser: parserOf } });
+  const pool = new Pool({ connectionString: url, max: 10, types: { getTypeParser: parserOf } });
   // A connection that breaks while idle is replaced by the pool; without a listener it would end the process.
   pool.on("error", () => {});
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
@@ -109,7 +109,7 @@ async function openServer(url: string): Promise<Database> {
         const result: unknown = await pool.query(text, values);
         // Several statements in one text give one result each; the queue wants all rows.
         const results = Array.isArray(result) ? result : [result];
-        return { rows: results.flatMap((one: pg.QueryResult) => one.rows) };
+        return { rows: results.flatMap((one: QueryResult) => one.rows) };
       },
     },
     async [Symbol.asyncDispose]() {
@@ -118,9 +118,11 @@ async function openServer(url: string): Promise<Database> {
   };
 }
 
+const INT8_OID = 20;
+
 /** 64-bit integers as numbers, as the embedded database gives them: no count here exceeds 2^53. */
-function parserOf(oid: number, format?: "text" | "binary"): (value: string) => unknown {
-  if (oid === pg.types.builtins.INT8 && format !== "binary") return Number;
-  // The driver's own table is typed per format; rows are read as text here.
-  return pg.types.getTypeParser(oid, "text");
+function parserOf(oid: number, format: "text" | "binary" = "text"): (value: string) => unknown {
+  if (oid === INT8_OID && format === "text") return Number;
+  // oxlint-disable-next-line typescript/no-unsafe-enum-assignment -- the driver's table answers for any type number
+  return types.getTypeParser(oid, "text");
 }

@@ -1,11 +1,11 @@
 import { spawn, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, readdirSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { chown, mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import pg from "pg";
+import { Client } from "pg";
 import { afterAll, beforeAll, describe } from "vitest";
 import { openDatabase, type Database, type DatabaseLocation } from "./open.ts";
 
@@ -87,48 +87,19 @@ async function startServer(): Promise<AsyncDisposable & { url: string }> {
   }
   const folder = await mkdtemp(join(tmpdir(), "osmosis-postgres-"));
   const port = await freePort();
-  // Postgres refuses to run as root; Debian's package brings the user `postgres`.
-  const asUser = process.getuid?.() === 0 ? ["runuser", "-u", "postgres", "--"] : [];
-  if (asUser.length > 0) spawnSync("chown", ["postgres", folder]);
-  const [command = "", ...rest] = [
-    ...asUser,
-    join(binaries, "initdb"),
-    "-D",
-    folder,
-    "-U",
-    "postgres",
-    "-A",
-    "trust",
-  ];
-  const made = spawnSync(command, rest, { encoding: "utf8" });
+  const user = postgresUser();
+  if (user.uid !== undefined) await chown(folder, user.uid, user.gid);
+  const initdb = join(binaries, "initdb");
+  const made = spawnSync(initdb, ["-D", folder, "-U", "postgres", "-A", "trust"], {
+    encoding: "utf8",
+    ...user,
+  });
   if (made.status !== 0) throw new Error(`initdb failed: ${made.stderr}`);
-  const [program = "", ...args] = [
-    ...asUser,
-    join(binaries, "postgres"),
-    ...[
-      "-D",
-      folder,
-      "-p",
-      String(port),
-      "-k",
-      folder,
-      "-c",
-      "listen_addresses=127.0.0.1",
-      "-c",
-      "fsync=off",
-    ],
-  ];
-  const child = spawn(program, args, { stdio: "ignore" });
+  const settings = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"];
+  const place = ["-D", folder, "-p", String(port), "-k", folder];
+  const child = spawn(join(binaries, "postgres"), [...place, ...settings], { stdio: "ignore", ...user });
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
-  for (let attempt = 0; ; attempt += 1) {
-    const failure = await runSql(url, "select 1").then(
-      () => undefined,
-      (error: unknown) => error,
-    );
-    if (failure === undefined) break;
-    if (attempt === 100) throw failure;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
+  await untilAnswers(url);
   return {
     url,
     async [Symbol.asyncDispose]() {
@@ -139,6 +110,26 @@ async function startServer(): Promise<AsyncDisposable & { url: string }> {
       await rm(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** Postgres refuses to run as root; its package brings the user `postgres`. */
+function postgresUser(): { uid: number; gid: number } | { uid?: undefined } {
+  if (process.getuid?.() !== 0) return {};
+  const [uid, gid] = ["-u", "-g"].map((flag) =>
+    Number(spawnSync("id", [flag, "postgres"]).stdout.toString()),
+  );
+  return uid === undefined || gid === undefined ? {} : { uid, gid };
+}
+
+async function untilAnswers(url: string): Promise<void> {
+  for (let attempt = 0; attempt < 100; attempt += 1) {
+    try {
+      return await runSql(url, "select 1");
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+  await runSql(url, "select 1");
 }
 
 function findBinaries(): string | undefined {
@@ -159,7 +150,7 @@ async function freePort(): Promise<number> {
 }
 
 async function runSql(url: string, text: string): Promise<void> {
-  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5000 });
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: 5000 });
   client.on("error", () => {});
   await client.connect();
   try {

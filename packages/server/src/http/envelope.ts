@@ -21,6 +21,7 @@ const STATUS_OF_CODE: Readonly<Record<ErrorCode, ErrorStatus>> = {
   RATE_LIMITED: 429,
   STORAGE: 507,
   NETWORK: 502,
+  RUN_FAILED: 500,
   PLATFORM_ERROR: 500,
   ENGINE_MISSING: 500,
   INTERNAL: 500,

@@ -89,10 +89,6 @@ export async function openQueue(options: {
     await boss.createQueue(name, settings);
     await boss.updateQueue(name, settings);
   }
-  const within = (transaction: Kysely<Tables> | undefined) =>
-    transaction === undefined ? {} : { db: fromKysely(transaction) };
-  const reference = ({ id, attempt }: JobAttempt) => ({ id, retryCount: attempt });
-
   return {
     async enqueue(queue, payload, { id, priority = 0, transaction } = {}) {
       await boss.send(queue, payload, {
@@ -135,4 +131,13 @@ const Affected = z.object({ affected: z.number() });
 
 function tookEffect(response: CommandResponse): boolean {
   return Affected.parse(response).affected > 0;
+}
+
+function within(transaction: Kysely<Tables> | undefined) {
+  return transaction === undefined ? {} : { db: fromKysely(transaction) };
+}
+
+/** The claim of one attempt: a command with it does nothing once the job has gone to a later one. */
+function reference({ id, attempt }: JobAttempt) {
+  return { id, retryCount: attempt };
 }

@@ -45,7 +45,7 @@ export function createAuth(parts: { db: Kysely<Tables>; url: string; secret: str
   return {
     auth,
     /** A token with which one browser signs in as the user with this address, once. */
-    async createSignInToken(email: string, nonce: string): Promise<string> {
+    createSignInToken: async (email: string, nonce: string): Promise<string> => {
       const { promise, resolve } = Promise.withResolvers<string>();
       requestedLinks.set(nonce, resolve);
       try {
