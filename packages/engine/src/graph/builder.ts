@@ -56,6 +56,13 @@ export class GraphBuilder {
     return value;
   }
 
+  /** An input that has been declared. */
+  parameter(name: string): Value {
+    const value = this.#inputs.get(name);
+    if (value === undefined) throw new Error(`the graph has no input ${name}`);
+    return value;
+  }
+
   output(name: string, value: Value): void {
     this.#nodes.push({
       operator: "Identity",

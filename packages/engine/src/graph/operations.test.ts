@@ -81,11 +81,11 @@ test("rotary embedding", async () => {
     [3, 8],
     (tape, { x }) =>
       operations.rotary(tape, x!, {
-        positions: tape.graph.input("positions", [1, 3], "int64"),
+        positions: tape.graph.input("positions", [3, 1], "int64"),
         cosine: tape.graph.floats("cosine", [5, 2], Float32Array.from(angles, Math.cos)),
         sine: tape.graph.floats("sine", [5, 2], Float32Array.from(angles, Math.sin)),
       }),
-    { feeds: { positions: int64([1, 3], [0, 4, 2]) } },
+    { feeds: { positions: int64([3, 1], [0, 4, 2]) } },
   );
 });
 

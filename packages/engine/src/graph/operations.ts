@@ -106,7 +106,7 @@ export function rmsNorm(tape: Tape, x: Value, weight: Value, epsilon: number): V
 
 /**
  * Rotary position embedding of `[N, heads * headSize]` rows, the halves of each head rotated as in Hugging Face
- * models. `positions` is int64 `[1, N]`; the tables are `[context, headSize / 2]`.
+ * models. `positions` is int64 `[N, 1]`; the tables are `[context, headSize / 2]`.
  */
 export function rotary(
   tape: Tape,
@@ -115,12 +115,18 @@ export function rotary(
 ): Value {
   const { graph } = tape;
   const { positions, cosine, sine } = tables;
-  const shape: Shape = [1, ...x.shape];
-  const rotate = (rows: Value, angle: Value): Value => {
-    const rotated = graph.node("RotaryEmbedding", [graph.reshape(rows, shape), positions, cosine, angle], {
-      shape,
-      domain: "com.microsoft",
-    });
+  // Each row is a batch of one: the operator refuses sequences that are longer than its tables.
+  const [rows = 0, width = 0] = x.shape;
+  const shape: Shape = [rows, 1, width];
+  const rotate = (unrotated: Value, angle: Value): Value => {
+    const rotated = graph.node(
+      "RotaryEmbedding",
+      [graph.reshape(unrotated, shape), positions, cosine, angle],
+      {
+        shape,
+        domain: "com.microsoft",
+      },
+    );
     return graph.reshape(rotated, x.shape);
   };
   // Rotations are orthogonal, so the gradient is rotated back.
