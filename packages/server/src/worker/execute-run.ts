@@ -1,0 +1,295 @@
+import { readFile, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import {
+  connectRolloutServer,
+  evaluateRun,
+  openGateway,
+  trainRun,
+  type Clock,
+  type Gateway,
+  type GatewayPolicy,
+  type RunEnd,
+  type RunPorts,
+} from "@osmosis/controller";
+import { loadChatCodec, type ModelSource, type TrainableModel, type TrainingService } from "@osmosis/engine";
+import {
+  DatasetRow,
+  OsmosisError,
+  RolloutRecord,
+  type EvaluationJob,
+  type Job,
+  type ModelAssignment,
+  type TrainingJob,
+} from "@osmosis/protocol";
+import { childEnvironment, prepareEnvironment } from "./environment.ts";
+import type { FileCache } from "./file-cache.ts";
+import type { RunLink } from "./platform-link.ts";
+import { startRolloutProcess, type RolloutProcess } from "./rollout-process.ts";
+import type { RunLog } from "./run-log.ts";
+
+/** What a worker has at hand for any run. */
+export type WorkerTools = {
+  readonly dataFolder: string;
+  readonly files: FileCache;
+  readonly openService: () => Promise<TrainingService>;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly fetch: typeof fetch;
+  readonly clock: Clock;
+};
+
+/**
+ * Executes a claimed run to its end: prepares the commit's environment and the model, starts the rollout server, and
+ * lets the controller drive it. Rejects with the signal's reason when the run is stopped from outside.
+ *
+ * @throws OsmosisError when the run cannot be started: code, data or model are not usable.
+ */
+export async function executeRun(
+  job: Job,
+  tools: WorkerTools,
+  run: { readonly link: RunLink; readonly log: RunLog; readonly signal: AbortSignal },
+): Promise<RunEnd> {
+  const { link, log, signal } = run;
+  const folder = join(tools.dataFolder, "runs", job.run_id);
+  const secretsAndEnv = { ...job.env, ...job.secrets };
+
+  log.write("info", "prepare", `Preparing commit ${job.commit_sha.slice(0, 7)}`);
+  const code = await prepareEnvironment({
+    root: join(tools.dataFolder, "environments"),
+    commit: job.commit_sha,
+    source: (innerSignal) => link.source(innerSignal),
+    environment: childEnvironment(tools.environment, {}),
+    onLine: (line) => log.write("info", "prepare", line),
+    signal,
+  });
+  await using opened = new AsyncDisposableStack();
+  const rollouts = await startRolloutProcess({
+    folder: code,
+    rollout: job.rollout,
+    entrypoint: job.entrypoint,
+    environment: childEnvironment(tools.environment, secretsAndEnv),
+    artifactRoot: join(folder, "artifacts"),
+    onLine: (line, stream) => log.write(stream === "stderr" ? "warning" : "info", "rollout", line),
+    fetch: tools.fetch,
+    signal,
+  });
+  opened.use(rollouts);
+  const died = new AbortController();
+  void rollouts.ended.then(({ code: exitCode }) =>
+    died.abort(
+      new OsmosisError(
+        "VALIDATION",
+        `The rollout server ended in the middle of the run, with exit code ${exitCode}.`,
+        {
+          hint: "Its last lines are in the run's log.",
+        },
+      ),
+    ),
+  );
+  const [rows, recorded] = await Promise.all([
+    link.lines("rows", DatasetRow, signal),
+    link.lines("rollouts", RolloutRecord, signal),
+  ]);
+  log.write("info", "prepare", `Loading model ${job.model.name}`);
+  const inner = {
+    tools,
+    opened,
+    folder,
+    rollouts,
+    rows,
+    recorded,
+    link,
+    log,
+    signal: AbortSignal.any([signal, died.signal]),
+  };
+  try {
+    return job.kind === "evaluation" ? await evaluate(job, inner) : await train(job, inner);
+  } finally {
+    await rm(join(folder, "model"), { recursive: true, force: true });
+  }
+}
+
+type RunParts = {
+  readonly tools: WorkerTools;
+  /** Closes what is put into it when the run ends. */
+  readonly opened: AsyncDisposableStack;
+  readonly folder: string;
+  readonly rollouts: RolloutProcess;
+  readonly rows: readonly DatasetRow[];
+  readonly recorded: readonly RolloutRecord[];
+  readonly link: RunLink;
+  readonly log: RunLog;
+  readonly signal: AbortSignal;
+};
+
+async function evaluate(job: EvaluationJob, parts: RunParts): Promise<RunEnd> {
+  const policy = await policyOf(job, parts);
+  const gateway = parts.opened.use(await openGateway({ policy, clock: parts.tools.clock }));
+  return evaluateRun({
+    runId: job.run_id,
+    config: job.config,
+    gateway,
+    server: serverOf(parts),
+    rows: parts.rows,
+    recorded: parts.recorded,
+    ports: runPorts(parts),
+    clock: parts.tools.clock,
+    signal: parts.signal,
+  });
+}
+
+async function policyOf(job: EvaluationJob, parts: RunParts): Promise<GatewayPolicy> {
+  const { model } = job;
+  if (model.type === "provider") {
+    const apiKey = { ...job.env, ...job.secrets }[model.api_key_name];
+    if (apiKey === undefined) {
+      throw new OsmosisError(
+        "VALIDATION",
+        `The model ${model.name} needs the secret ${model.api_key_name}.`,
+        {
+          hint: `Add "${model.api_key_name}" to [secrets].required and set it with osmosis secret set.`,
+        },
+      );
+    }
+    return {
+      type: "provider",
+      model: model.model,
+      baseUrl: model.base_url,
+      apiKey,
+      fetch: parts.tools.fetch,
+    };
+  }
+  const source = await localModel(model, parts);
+  const service = parts.opened.use(await parts.tools.openService());
+  const sampler = parts.opened.use(await service.openSampler(source));
+  return { type: "local", name: model.name, sampler, codec: await loadChatCodec(source.folder) };
+}
+
+async function train(job: TrainingJob, parts: RunParts): Promise<RunEnd> {
+  if (job.model.type === "provider") {
+    throw new OsmosisError(
+      "VALIDATION",
+      `${job.model.name} is a hosted model: its weights cannot be trained here.`,
+      {
+        hint: "Name a base model of `osmosis model list --type base` in [experiment].model_path.",
+      },
+    );
+  }
+  const source = await localModel(job.model, parts);
+  const service = parts.opened.use(await parts.tools.openService());
+  const { advanced } = job.config;
+  const model = parts.opened.use(
+    await service.createModel(source, {
+      method:
+        advanced.method === "full"
+          ? { type: "full" }
+          : { type: "lora", rank: advanced.lora_rank, alpha: advanced.lora_alpha },
+      seed: advanced.seed,
+    }),
+  );
+  if (job.state_files.length > 0) {
+    const state = await parts.tools.files.folderOf(
+      job.state_files,
+      join(parts.folder, "state-in"),
+      parts.signal,
+    );
+    await model.loadState(state);
+    parts.log.write("info", "prepare", `Going on after step ${job.committed_steps} of ${job.total_steps}`);
+  }
+  const codec = await loadChatCodec(source.folder);
+  const gateway = parts.opened.use(
+    await openGateway({
+      policy: { type: "local", name: job.model.name, sampler: model, codec },
+      clock: parts.tools.clock,
+    }),
+  );
+  return trainWith(job, model, gateway, parts);
+}
+
+function trainWith(
+  job: TrainingJob,
+  model: TrainableModel,
+  gateway: Gateway,
+  parts: RunParts,
+): Promise<RunEnd> {
+  const { link, folder, signal } = parts;
+  return trainRun({
+    runId: job.run_id,
+    config: job.config,
+    model,
+    gateway,
+    server: serverOf(parts),
+    rows: parts.rows,
+    recorded: parts.recorded,
+    committedSteps: job.committed_steps,
+    ports: {
+      ...runPorts(parts),
+      async commitStep({ step, metrics, examples, saveState }) {
+        const files = await upload(`state/${step}`, saveState);
+        await link.commitStep({ step, metrics: { ...metrics }, examples, state_files: files }, signal);
+      },
+      async checkpoint({ step, reward, method, saveWeights }) {
+        const files = await upload(`checkpoints/${step}`, saveWeights);
+        const { name } = await link.checkpoint({ step, reward, method, files }, signal);
+        parts.log.write("info", `step ${step}`, `Kept checkpoint ${name}`);
+      },
+    },
+    clock: parts.tools.clock,
+    signal,
+  });
+
+  /** Lets `save` write a folder, and brings its files to the platform under `prefix`. */
+  async function upload(prefix: string, save: (folder: string) => Promise<void>): Promise<string[]> {
+    const local = join(folder, prefix);
+    await rm(local, { recursive: true, force: true });
+    await save(local);
+    const files = (await readdir(local)).sort();
+    for (const name of files) await link.putFile(`${prefix}/${name}`, join(local, name), signal);
+    await rm(local, { recursive: true, force: true });
+    return files;
+  }
+}
+
+/** The model's files in a folder that the engine can open; a trained adapter beside its base. */
+async function localModel(
+  model: Extract<ModelAssignment, { type: "local" }>,
+  { tools, folder, signal }: RunParts,
+): Promise<ModelSource> {
+  const base = await tools.files.folderOf(model.base_files, join(folder, "model", "base"), signal);
+  if (model.adapter_files.length === 0) return { folder: base };
+  const adapter = await tools.files.folderOf(model.adapter_files, join(folder, "model", "adapter"), signal);
+  return { folder: base, adapter };
+}
+
+function serverOf({ rollouts, tools }: RunParts): ReturnType<typeof connectRolloutServer> {
+  return connectRolloutServer({
+    baseUrl: rollouts.url,
+    apiKey: rollouts.token,
+    fetch: tools.fetch,
+    clock: tools.clock,
+  });
+}
+
+function runPorts({ rollouts, link, log, signal }: RunParts): RunPorts {
+  return {
+    async record(records) {
+      const complete = await Promise.all(
+        records.map((record) => withTrajectory(record, rollouts.artifactRoot)),
+      );
+      await link.record(complete, signal);
+    },
+    log: ({ level, step, message, details }) => log.write(level, step, message, details ?? undefined),
+  };
+}
+
+/** Adds the trajectory that the rollout server wrote, if it did. */
+async function withTrajectory(record: RolloutRecord, artifactRoot: string): Promise<RolloutRecord> {
+  if (record.trajectory !== null) return record;
+  const folder = join(artifactRoot, record.rollout_id);
+  try {
+    const trajectory: unknown = JSON.parse(await readFile(join(folder, "trajectory.json"), "utf8"));
+    return { ...record, trajectory };
+  } catch {
+    // Not written, or not complete yet: the record's own messages are what there is.
+    return record;
+  }
+}
