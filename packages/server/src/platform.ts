@@ -8,7 +8,7 @@ import { openDatabase, type DatabaseLocation } from "./database/open.ts";
 import type { Tables } from "./database/tables.ts";
 import { createAccounts, type Accounts, type User } from "./features/accounts/service.ts";
 import { createWorkspaces, type Workspaces } from "./features/workspaces/service.ts";
-import { openKeys, type Keys } from "./keys.ts";
+import { openKeys, readOrCreateSecret, type Keys } from "./keys.ts";
 import { QUEUES } from "./queue/job-types.ts";
 import { openQueue, type Queue } from "./queue/queue.ts";
 
@@ -31,6 +31,10 @@ export interface Platform extends AsyncDisposable {
   readonly blobs: BlobStore;
   readonly blobUrls: SignedUrls;
   readonly keys: Keys;
+  /** Bearer of the owner's own programs on this machine: the text of `<dataFolder>/local-secret`. */
+  readonly localSecret: string;
+  /** Bearer of workers: the text of `<dataFolder>/worker-secret`. */
+  readonly workerSecret: string;
   readonly accounts: Accounts;
   readonly workspaces: Workspaces;
   /** Whoever started the server. */
@@ -55,6 +59,8 @@ export async function openPlatform(parts: {
   const database = opened.use(await openDatabase(parts.database ?? databaseLocation(config)));
   const { db } = database;
   const keys = await openKeys(config.dataFolder, config.masterKey);
+  const localSecret = await readOrCreateSecret(config.dataFolder, "local-secret");
+  const workerSecret = await readOrCreateSecret(config.dataFolder, "worker-secret");
   const queue = opened.use(
     await openQueue({
       database,
@@ -78,6 +84,8 @@ export async function openPlatform(parts: {
     blobs,
     blobUrls,
     keys,
+    localSecret,
+    workerSecret,
     accounts,
     workspaces,
     owner,

@@ -1,6 +1,6 @@
 import { OsmosisError } from "@osmosis/protocol";
 import type { Context } from "hono";
-import { z } from "zod";
+import type { z } from "zod";
 
 /**
  * The JSON body of a request, checked.
@@ -37,22 +37,4 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
       details: { issues, ...(first === undefined || first.key === "" ? {} : { field: first.key }) },
     },
   );
-}
-
-const Page = z.object({
-  limit: z.coerce.number().int().min(1).max(50).default(50),
-  offset: z.coerce.number().int().min(0).default(0),
-});
-export type Page = z.infer<typeof Page>;
-
-/** The page that a list request asks for: at most 50 items. */
-export function parsePage(c: Context): Page {
-  return parse(Page, { limit: c.req.query("limit"), offset: c.req.query("offset") });
-}
-
-/** The counters that every list answers beside its items; `next_offset` is null on the last page. */
-export function pageOf(page: Page, sizes: { items: number; total: number }) {
-  const next = page.offset + sizes.items;
-  const hasMore = sizes.items > 0 && next < sizes.total;
-  return { total_count: sizes.total, has_more: hasMore, next_offset: hasMore ? next : null };
 }

@@ -43,15 +43,16 @@ export function createDeviceGrants(parts: { db: Kysely<Tables>; now: () => Date 
       return { deviceCode, userCode, expiresInSeconds: LIFETIME_SECONDS, intervalSeconds: INTERVAL_SECONDS };
     },
 
-    /** The device that shows this code, for the person who is to approve it. */
-    async find(userCode: string): Promise<{ deviceName: string; status: string; expiresAt: Date }> {
+    /** The device that shows this code and waits, for the person who is to approve it. */
+    async find(userCode: string): Promise<{ userCode: string; deviceName: string; expiresAt: Date }> {
       const row = await db
         .selectFrom("device_grants")
-        .select(["device_name", "status", "expires_at"])
+        .select(["user_code", "device_name", "expires_at"])
         .where("user_code", "=", normalizeUserCode(userCode))
+        .where("status", "=", "pending")
         .executeTakeFirst();
       if (row === undefined || row.expires_at <= now()) throw unknownCode();
-      return { deviceName: row.device_name, status: row.status, expiresAt: row.expires_at };
+      return { userCode: row.user_code, deviceName: row.device_name, expiresAt: row.expires_at };
     },
 
     /** @throws {OsmosisError} NOT_FOUND unless the code is pending and has not expired. */

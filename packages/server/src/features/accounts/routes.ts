@@ -1,9 +1,12 @@
-import { Hono } from "hono";
+import { OsmosisError, authRoutes } from "@osmosis/protocol";
+import type { Hono } from "hono";
 import { z } from "zod";
 import type { AppEnv } from "../../http/context.ts";
 import { parseBody } from "../../http/parse.ts";
 import { requireUser } from "../../http/require-user.ts";
+import { isSameSecret } from "../../http/require-worker.ts";
 import { parseRepository } from "../../http/require-workspace.ts";
+import { createRouter } from "../../http/router.ts";
 import type { Platform } from "../../platform.ts";
 import type { User } from "./service.ts";
 import type { MintedToken } from "./tokens.ts";
@@ -11,9 +14,10 @@ import type { MintedToken } from "./tokens.ts";
 /** The only routes of the auth library that are reachable. Everything else of it stays inside. */
 const AUTH_LIBRARY_PATHS = ["/sign-in/email", "/sign-out", "/get-session", "/change-password"];
 
-const DeviceAuthorize = z.object({ deviceName: z.string().trim().min(1).max(200).default("unnamed device") });
-const DeviceToken = z.object({ device_code: z.string().min(1) });
-const DeviceDecision = z.object({ user_code: z.string().min(1), approve: z.boolean() });
+const LOCAL_TOKEN_DAYS = 90;
+
+const DevicePollBody = z.object({ device_code: z.string().min(1) });
+
 const NewToken = z.object({
   name: z.string().trim().min(1).max(200),
   expires_in_days: z.number().int().min(1).max(3650).default(90),
@@ -22,7 +26,8 @@ const NewToken = z.object({
 /** Signing in: browsers by password or link, devices by code, programs by token. */
 export function accountRoutes(platform: Platform): Hono<AppEnv> {
   const { accounts, url } = platform;
-  const app = new Hono<AppEnv>();
+  const router = createRouter(platform);
+  const { app } = router;
   const signedIn = requireUser(platform);
 
   for (const path of AUTH_LIBRARY_PATHS) {
@@ -36,69 +41,88 @@ export function accountRoutes(platform: Platform): Hono<AppEnv> {
     return await accounts.useSignInToken(token, c.req.raw.headers);
   });
 
-  app.post("/api/cli/device/authorize", async (c) => {
-    const { deviceName } = await parseBody(c, DeviceAuthorize);
-    const grant = await accounts.devices.authorize(deviceName);
+  router.on(authRoutes.authorizeDevice, async ({ body }) => {
+    const grant = await accounts.devices.authorize(body.deviceName);
     const page = `${url}/device`;
-    return c.json({
+    return {
       device_code: grant.deviceCode,
       user_code: grant.userCode,
       verification_uri: page,
       verification_uri_complete: `${page}?user_code=${grant.userCode}`,
       expires_in: grant.expiresInSeconds,
       interval: grant.intervalSeconds,
-    });
+    };
   });
 
-  app.post("/api/cli/device/token", async (c) => {
-    const { device_code: deviceCode } = await parseBody(c, DeviceToken);
+  // Not through the router: while the person has not decided, the answer is an OAuth error, not the envelope.
+  app.post(authRoutes.pollDevice.path, async (c) => {
+    const { device_code: deviceCode } = await parseBody(c, DevicePollBody);
     const poll = await accounts.devices.poll(deviceCode);
     if (poll.status !== "approved") return c.json({ error: poll.status }, 400);
-    const minted = await accounts.mintDeviceToken(poll.userId, poll.deviceName);
     const user = await accounts.userById(poll.userId);
     if (user === undefined) return c.json({ error: "access_denied" }, 400);
-    return c.json(tokenAnswer(minted, user));
+    return c.json(tokenAnswer(await accounts.mintDeviceToken(user.id, poll.deviceName), user));
   });
 
-  app.get("/api/device/:userCode", signedIn, async (c) => {
-    const grant = await accounts.devices.find(c.req.param("userCode"));
-    return c.json({
+  router.on(authRoutes.pendingDevice, async ({ params }) => {
+    const grant = await accounts.devices.find(params.user_code);
+    return {
+      user_code: grant.userCode,
       device_name: grant.deviceName,
-      status: grant.status,
       expires_at: grant.expiresAt.toISOString(),
-    });
+    };
   });
 
-  app.post("/api/device", signedIn, async (c) => {
-    const { user_code: userCode, approve } = await parseBody(c, DeviceDecision);
-    await accounts.devices.decide({ userCode, userId: c.get("user").id, approve });
-    return c.json({ status: approve ? "approved" : "denied" });
+  router.on(authRoutes.approveDevice, async ({ params, body, user }) => {
+    await accounts.devices.decide({ userCode: params.user_code, userId: user.id, approve: body.approve });
+    return { status: body.approve ? ("approved" as const) : ("denied" as const) };
   });
 
-  app.get("/api/cli/verify", signedIn, async (c) => {
-    const user = c.get("user");
+  router.on(authRoutes.verify, async ({ c, user }) => {
     const header = c.req.header("x-osmosis-git");
     const access =
       header === undefined
         ? undefined
         : await platform.workspaces.accessByRepository(user.id, parseRepository(header));
-    return c.json({
-      user: { id: user.id, email: user.email, name: user.name },
-      expires_at: user.token?.expiresAt.toISOString(),
-      token_id: user.token?.id,
+    return {
+      user: personAnswer(user),
+      // A browser session has neither; leaving them out says so.
+      ...(user.token === undefined
+        ? {}
+        : { expires_at: user.token.expiresAt.toISOString(), token_id: user.token.id }),
       workspace: access === undefined ? null : { id: access.id, name: access.name, role: access.role },
+    };
+  });
+
+  router.on(authRoutes.revokeToken, async ({ params, user }) => {
+    await accounts.tokens.revoke(user.id, params.token_id);
+    return {};
+  });
+
+  router.on(authRoutes.localToken, async ({ body, c }) => {
+    if (c.req.header("origin") !== undefined || !isSameSecret(body.secret, platform.localSecret)) {
+      throw new OsmosisError("FORBIDDEN", "The secret is not the one of this server.", {
+        hint: "Send the text of the file local-secret in the server's data folder.",
+      });
+    }
+    const { owner } = platform;
+    const minted = await accounts.tokens.mint({
+      userId: owner.id,
+      kind: "local",
+      name: body.name,
+      lifetimeDays: LOCAL_TOKEN_DAYS,
     });
+    return { ...tokenAnswer(minted, owner), sign_in_url: await accounts.createSignInLink(owner.email) };
   });
 
-  app.get("/api/me", signedIn, (c) => {
-    const { id, email, name } = c.get("user");
-    return c.json({ user: { id, email, name, is_owner: id === platform.owner.id } });
-  });
-
-  app.delete("/api/cli/tokens/:id", signedIn, async (c) => {
-    await accounts.tokens.revoke(c.get("user").id, c.req.param("id"));
-    return c.body(null, 204);
-  });
+  router.on(authRoutes.session, async ({ user }) => ({
+    user: personAnswer(user),
+    workspaces: (await platform.workspaces.listFor(user.id)).map(({ id, name, role }) => ({
+      id,
+      name,
+      role,
+    })),
+  }));
 
   app.get("/api/tokens", signedIn, async (c) =>
     c.json({ tokens: await accounts.tokens.list(c.get("user").id) }),
@@ -120,11 +144,15 @@ export function accountRoutes(platform: Platform): Hono<AppEnv> {
 }
 
 /** A minted token with its user, as every route that mints one answers. */
-export function tokenAnswer(minted: MintedToken, user: User) {
+function tokenAnswer(minted: MintedToken, user: User) {
   return {
     token: minted.token,
     token_id: minted.tokenId,
     expires_at: minted.expiresAt.toISOString(),
-    user: { id: user.id, email: user.email, name: user.name },
+    user: personAnswer(user),
   };
+}
+
+function personAnswer({ id, email, name }: User) {
+  return { id, email, name };
 }

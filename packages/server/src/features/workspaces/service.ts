@@ -58,6 +58,15 @@ export function createWorkspaces(parts: { db: Kysely<Tables> }) {
       return { ...row, role: row.role };
     },
 
+    /** The workspaces of a user, by name. */
+    async listFor(userId: string): Promise<WorkspaceAccess[]> {
+      const rows = await memberships(userId)
+        .where("memberships.role", "is not", null)
+        .orderBy("workspaces.name")
+        .execute();
+      return rows.flatMap((row) => (row.role === null ? [] : [{ ...row, role: row.role }]));
+    },
+
     /** @throws {OsmosisError} NOT_FOUND, also for a workspace of others: its name is nobody else's business. */
     async accessByName(userId: string, name: string): Promise<WorkspaceAccess> {
       const row = await memberships(userId)
