@@ -18,3 +18,4 @@ export type { EvaluateRunOptions } from "./evaluation/evaluate.ts";
 export { evaluationResults } from "./evaluation/results.ts";
 export type { EvaluatedRollout, EvaluationFacts } from "./evaluation/results.ts";
 export type { RunEnd, RunPorts } from "./run-ports.ts";
+export * from "./dataset/index.ts";

@@ -1,11 +1,14 @@
 import { pipeline, Readable } from "node:stream";
-import { CsvError, parse, type InfoRecord } from "csv-parse";
+import { CsvError, parse, type Info, type InfoRecord } from "csv-parse";
 import type { DatasetFault, FaultList } from "./fault.ts";
 import type { SourceRow } from "./jsonl.ts";
 import { MAX_LINE_BYTES, readLines } from "./lines.ts";
 
 /** The rows of a CSV file with a header. Cells are text; blank lines are no rows. */
-export async function* readCsv(bytes: AsyncIterable<Uint8Array>, faults: FaultList): AsyncGenerator<SourceRow> {
+export async function* readCsv(
+  bytes: AsyncIterable<Uint8Array>,
+  faults: FaultList,
+): AsyncGenerator<SourceRow> {
   // Quotes may span lines, so behind a line that was not kept nobody knows what is inside a cell.
   let isBroken = false;
   async function* text(): AsyncGenerator<string> {
@@ -14,8 +17,13 @@ export async function* readCsv(bytes: AsyncIterable<Uint8Array>, faults: FaultLi
       yield `${line.text}\n`;
     }
   }
+  let lastLine = 0;
   const parser = parse({
     info: true,
+    on_record(record: string[], context) {
+      lastLine = (context as InfoRecord & Info).lines;
+      return record;
+    },
     relax_column_count: true,
     skip_empty_lines: true,
     record_delimiter: "\n",
@@ -24,13 +32,13 @@ export async function* readCsv(bytes: AsyncIterable<Uint8Array>, faults: FaultLi
   // A failure of the source reaches the reader through the parser.
   pipeline(Readable.from(text()), parser, () => {});
   let header: readonly string[] | undefined;
-  let lastLine = 0;
+  let seen = 0;
   try {
     for await (const item of parser) {
       // With `info: true` the parser gives both, which its types do not say.
-      const { record, info } = item as { record: string[]; info: InfoRecord & { lines: number } };
-      lastLine = info.lines;
-      const line = lastLine - newlinesIn(record);
+      const { record, info } = item as { record: string[]; info: InfoRecord & Info };
+      const line = info.lines - newlinesIn(record);
+      seen += 1;
       if (header === undefined) {
         header = record;
         if (!checkHeader(header, line, faults)) return;
@@ -41,7 +49,9 @@ export async function* readCsv(bytes: AsyncIterable<Uint8Array>, faults: FaultLi
   } catch (error) {
     if (!(error instanceof CsvError)) throw error;
     faults.add({ line: lastLine + 1, column: null, ...explain(error) });
-    yield { line: lastLine + 1, fields: null };
+    // Rows that were parsed and not yet read are gone with the parser: they still count, and so does the broken one.
+    const parsed = typeof error["records"] === "number" ? error["records"] : seen;
+    for (let i = Math.max(seen, 1); i <= parsed; i++) yield { line: lastLine + 1, fields: null };
   }
 }
 
@@ -92,7 +102,10 @@ function rowOf(
 function explain(error: CsvError): Pick<DatasetFault, "message" | "hint"> {
   switch (error.code) {
     case "CSV_QUOTE_NOT_CLOSED":
-      return { message: "opens a quote that is never closed", hint: "Close the quote, or double it inside a cell." };
+      return {
+        message: "opens a quote that is never closed",
+        hint: "Close the quote, or double it inside a cell.",
+      };
     case "INVALID_OPENING_QUOTE":
       return {
         message: "has a quote in the middle of a cell that is not quoted",
@@ -109,6 +122,9 @@ function explain(error: CsvError): Pick<DatasetFault, "message" | "hint"> {
         hint: "Shorten the row, or close the quote that it opens.",
       };
     default:
-      return { message: `is not valid CSV: ${error.message}`, hint: "Check the quotes and commas of this line." };
+      return {
+        message: `is not valid CSV: ${error.message}`,
+        hint: "Check the quotes and commas of this line.",
+      };
   }
 }

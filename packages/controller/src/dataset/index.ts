@@ -6,6 +6,7 @@ export {
   MIN_DATASET_ROWS,
   readDatasetFile,
   validateDataset,
+  type DatasetBytes,
   type DatasetFormat,
   type DatasetReport,
   type DatasetSource,

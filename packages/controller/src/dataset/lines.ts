@@ -65,8 +65,8 @@ function decode(number: number, parts: readonly Uint8Array[], faults: FaultList)
   let bytes = parts.length === 1 && parts[0] ? parts[0] : Buffer.concat(parts);
   if (bytes.at(-1) === CARRIAGE_RETURN) bytes = bytes.subarray(0, -1);
   if (number === 1 && bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) bytes = bytes.subarray(3);
-  if (isUtf8(bytes))
-    return { number, text: Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString() };
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString();
+  if (isUtf8(bytes)) return { number, text, problem: null };
   const offset = invalidUtf8At(bytes);
   const isUtf16 =
     number === 1 && ((bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff));
@@ -85,12 +85,6 @@ function invalidUtf8At(bytes: Uint8Array): number {
   const repaired = Buffer.from(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes));
   let position = 0;
   while (position < bytes.length && bytes[position] === repaired[position]) position += 1;
-  while (position > 0 && ((bytes[position] ?? 0) & 0xc0) === 0x80 && isContinued(bytes, position))
-    position -= 1;
+  while (!isUtf8(bytes.subarray(0, position))) position -= 1;
   return position;
-}
-
-/** True when the byte before belongs to the same, incomplete or overlong, character. */
-function isContinued(bytes: Uint8Array, position: number): boolean {
-  return (bytes[position - 1] ?? 0) >= 0x80 && !isUtf8(bytes.subarray(0, position));
 }

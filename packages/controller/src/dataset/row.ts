@@ -19,7 +19,10 @@ export type RowSchema = {
 };
 
 /** The schema that the first readable row sets, or undefined when it lacks a column, which is a fault. */
-export function schemaOf(first: { line: number; columns: readonly string[] }, faults: FaultList): RowSchema | undefined {
+export function schemaOf(
+  first: { line: number; columns: readonly string[] },
+  faults: FaultList,
+): RowSchema | undefined {
   const columns = new Set(first.columns);
   const mode = columns.has("metadata") ? "metadata" : "prompt";
   const labelColumn = columns.has("ground_truth") ? "ground_truth" : columns.has("label") ? "label" : null;
@@ -38,7 +41,8 @@ function missingColumn(
   faults: FaultList,
 ): void {
   const others = first.columns.filter((name) => !KNOWN_COLUMNS.includes(name));
-  const meant = closest(column, others) ?? others.find((name) => name.toLowerCase() === column.replace("_", ""));
+  const meant =
+    closest(column, others) ?? others.find((name) => name.toLowerCase() === column.replace("_", ""));
   faults.add({
     line: first.line,
     column,
@@ -56,7 +60,11 @@ function missingColumn(
  * @param rowIndex - position in the file, from 0
  */
 export function normaliseRow(
-  row: { readonly line: number; readonly fields: NonNullable<SourceRow["fields"]>; readonly rowIndex: number },
+  row: {
+    readonly line: number;
+    readonly fields: NonNullable<SourceRow["fields"]>;
+    readonly rowIndex: number;
+  },
   schema: RowSchema,
   faults: FaultList,
 ): DatasetRow | null {
@@ -67,8 +75,11 @@ export function normaliseRow(
   const isRequired = schema.mode === "prompt";
   const system = readText(fields, "system_prompt", { line, isRequired: false, faults });
   const user = readText(fields, "user_prompt", { line, isRequired, faults });
-  const label = schema.labelColumn === null ? null : readLabel(fields, schema.labelColumn, { line, isRequired, faults });
-  const metadata = isRequired ? null : readMetadata(fields["metadata"], { line, kinds: schema.kinds, faults });
+  const label =
+    schema.labelColumn === null ? null : readLabel(fields, schema.labelColumn, { line, isRequired, faults });
+  const metadata = isRequired
+    ? null
+    : readMetadata(fields["metadata"], { line, kinds: schema.kinds, faults });
   if (faults.count > before) return null;
   const messages: DatasetRow["messages"] = [];
   if (system !== null) messages.push({ role: "system", content: system });
@@ -76,7 +87,12 @@ export function normaliseRow(
   return { row_index: row.rowIndex, messages, label, metadata };
 }
 
-function checkColumns(fields: Readonly<Record<string, unknown>>, line: number, schema: RowSchema, faults: FaultList): void {
+function checkColumns(
+  fields: Readonly<Record<string, unknown>>,
+  line: number,
+  schema: RowSchema,
+  faults: FaultList,
+): void {
   const hint = "Give every row the same keys; use null for a value that a row does not have.";
   for (const column of schema.columns) {
     if (!Object.hasOwn(fields, column)) {
@@ -106,7 +122,12 @@ function readText(fields: Readonly<Record<string, unknown>>, column: string, pla
     }
     return null;
   }
-  place.faults.add({ line: place.line, column, message: `is ${kindOf(value)}, not text`, hint: "Write it as a string." });
+  place.faults.add({
+    line: place.line,
+    column,
+    message: `is ${kindOf(value)}, not text`,
+    hint: "Write it as a string.",
+  });
   return null;
 }
 

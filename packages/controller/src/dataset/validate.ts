@@ -3,6 +3,7 @@ import { extname } from "node:path";
 import { OsmosisError, errorMessage, type DatasetRow } from "@osmosis/protocol";
 import { readCsv } from "./csv.ts";
 import { FaultList, type DatasetFault } from "./fault.ts";
+import { readParquet } from "./parquet.ts";
 import { readJsonl, type SourceRow } from "./jsonl.ts";
 import { normaliseRow, schemaOf, type RowSchema } from "./row.ts";
 
@@ -25,8 +26,14 @@ export type DatasetReport = {
   readonly faultCount: number;
 };
 
+/** Where the bytes are. `range` is inclusive at both ends. */
+export type DatasetBytes = {
+  readonly sizeBytes: number;
+  readonly open: (range?: { readonly start: number; readonly end: number }) => AsyncIterable<Uint8Array>;
+};
+
 export type DatasetSource = {
-  readonly bytes: AsyncIterable<Uint8Array>;
+  readonly bytes: DatasetBytes;
   readonly format: DatasetFormat;
   /** Gets every row in order, until the first fault; awaited. */
   readonly onRow?: (row: DatasetRow) => Promise<void> | void;
@@ -36,7 +43,12 @@ export type DatasetSource = {
 const PREVIEW_ROWS = 20;
 
 /** Reads a data set once, holding one row at a time, and says what is in it. Faults are data, never thrown. */
-export async function validateDataset({ bytes, format, onRow, signal }: DatasetSource): Promise<DatasetReport> {
+export async function validateDataset({
+  bytes,
+  format,
+  onRow,
+  signal,
+}: DatasetSource): Promise<DatasetReport> {
   const faults = new FaultList();
   const preview: Record<string, unknown>[] = [];
   let schema: RowSchema | undefined;
@@ -56,11 +68,14 @@ export async function validateDataset({ bytes, format, onRow, signal }: DatasetS
     const row = normaliseRow({ line, fields, rowIndex }, schema, faults);
     if (row !== null && faults.count === 0) await onRow?.(row);
   }
-  if (rowCount < MIN_DATASET_ROWS && format !== "parquet") {
+  if (rowCount < MIN_DATASET_ROWS && (schema !== undefined || faults.count === 0)) {
     faults.add({
       line: 0,
       column: null,
-      message: rowCount === 0 ? "the file has no rows" : `the file has ${rowCount} ${rowCount === 1 ? "row" : "rows"}`,
+      message:
+        rowCount === 0
+          ? "the file has no rows"
+          : `the file has ${rowCount} ${rowCount === 1 ? "row" : "rows"}`,
       hint: `A data set needs at least ${MIN_DATASET_ROWS} rows.`,
     });
   }
@@ -75,29 +90,16 @@ export async function validateDataset({ bytes, format, onRow, signal }: DatasetS
   };
 }
 
-function rowsOf(
-  bytes: AsyncIterable<Uint8Array>,
-  format: DatasetFormat,
-  faults: FaultList,
-): AsyncIterable<SourceRow> {
+function rowsOf(bytes: DatasetBytes, format: DatasetFormat, faults: FaultList): AsyncIterable<SourceRow> {
   switch (format) {
     case "jsonl":
-      return readJsonl(bytes, faults);
+      return readJsonl(bytes.open(), faults);
     case "csv":
-      return readCsv(bytes, faults);
+      return readCsv(bytes.open(), faults);
     case "parquet":
-      faults.add({
-        line: 0,
-        column: null,
-        message: "Parquet files are not supported yet",
-        hint: "Convert the file to JSONL: one JSON object on each line.",
-      });
-      return emptyRows();
+      return readParquet(bytes, faults);
   }
 }
-
-// eslint-disable-next-line require-yield -- nothing to read
-async function* emptyRows(): AsyncGenerator<SourceRow> {}
 
 /**
  * As {@link validateDataset}, for a file of this machine. Its format is that of its extension.
@@ -119,7 +121,11 @@ export async function readDatasetFile(
   if (!stat.isFile()) throw new OsmosisError("VALIDATION", `${path} is not a file.`);
   checkDatasetSize(path, stat.size);
   const report = await validateDataset({
-    bytes: file.createReadStream({ autoClose: false, highWaterMark: 1024 * 1024 }),
+    bytes: {
+      sizeBytes: stat.size,
+      open: (range) =>
+        file.createReadStream({ start: 0, ...range, autoClose: false, highWaterMark: 1024 * 1024 }),
+    },
     format,
     ...options,
   });
@@ -130,9 +136,13 @@ export async function readDatasetFile(
 export function datasetFormatOf(path: string): DatasetFormat {
   const extension = extname(path).slice(1).toLowerCase();
   if (extension === "jsonl" || extension === "csv" || extension === "parquet") return extension;
-  throw new OsmosisError("VALIDATION", `${path} is not a data set: its name must end in .jsonl or .csv.`, {
-    hint: "Save the rows as JSONL: one JSON object on each line.",
-  });
+  throw new OsmosisError(
+    "VALIDATION",
+    `${path} is not a data set: its name must end in .jsonl, .csv or .parquet.`,
+    {
+      hint: "Save the rows as JSONL: one JSON object on each line.",
+    },
+  );
 }
 
 /** @throws OsmosisError `VALIDATION` for an empty or too large file. */
@@ -157,10 +167,15 @@ function shortenFields(fields: Readonly<Record<string, unknown>>): Record<string
 }
 
 function shorten(value: unknown): unknown {
-  if (typeof value === "string") return value.length > PREVIEW_TEXT ? `${value.slice(0, PREVIEW_TEXT)}…` : value;
+  if (typeof value === "string")
+    return value.length > PREVIEW_TEXT ? `${value.slice(0, PREVIEW_TEXT)}…` : value;
   if (Array.isArray(value)) return value.slice(0, PREVIEW_ITEMS).map(shorten);
   if (typeof value === "object" && value !== null) {
-    return Object.fromEntries(Object.entries(value).slice(0, PREVIEW_ITEMS).map(([key, item]) => [key, shorten(item)]));
+    return Object.fromEntries(
+      Object.entries(value)
+        .slice(0, PREVIEW_ITEMS)
+        .map(([key, item]) => [key, shorten(item)]),
+    );
   }
   return value;
 }
