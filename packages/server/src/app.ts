@@ -1,9 +1,11 @@
 import { errorMessage } from "@osmosis/protocol";
 import { Hono } from "hono";
+import manifest from "../package.json" with { type: "json" };
 import { blobRoutes } from "./blobs/routes.ts";
 import { accountRoutes } from "./features/accounts/routes.ts";
 import { workspaceRoutes } from "./features/workspaces/routes.ts";
 import type { AppEnv } from "./http/context.ts";
+import { dashboardRoutes } from "./http/dashboard.ts";
 import { errorAnswer } from "./http/envelope.ts";
 import type { Platform } from "./platform.ts";
 
@@ -33,8 +35,10 @@ export function createApp(platform: Platform): Hono {
   );
 
   app.get("/api/health", (c) => c.json({ status: "ok" }));
+  app.get("/api/version", (c) => c.json({ version: manifest.version }));
 
   for (const routes of FEATURES) app.route("/", routes(platform));
   app.route("/", blobRoutes(platform));
+  app.route("/", dashboardRoutes(platform.config.webFolder));
   return app;
 }

@@ -30,7 +30,7 @@ export async function openKeys(dataFolder: string, configured: string | undefine
 
 /** The text of a secret file in `folder`; made with 32 random bytes in base64 and mode 0600 when it does not exist. */
 export async function readOrCreateSecret(folder: string, name: string): Promise<string> {
-  await mkdir(folder, { recursive: true });
+  await mkdir(folder, { recursive: true, mode: 0o700 });
   const path = join(folder, name);
   try {
     const file = await open(path, "wx", 0o600);

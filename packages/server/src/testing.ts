@@ -1,10 +1,10 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { serve } from "@hono/node-server";
 import { createApp } from "./app.ts";
 import { readConfig, type ServerConfig } from "./config.ts";
 import type { DatabaseLocation } from "./database/open.ts";
+import { listen, type Handler } from "./http/listen.ts";
 import { openPlatform, type Platform } from "./platform.ts";
 
 /** A running server with an empty database, for tests. Closing it stops it and deletes its folder. */
@@ -36,16 +36,11 @@ export async function startTestServer(
   const dataFolder = await mkdtemp(join(tmpdir(), "osmosis-server-"));
   stack.defer(() => rm(dataFolder, { recursive: true, force: true }));
   let skewMs = 0;
-  let app: { fetch: (request: Request) => Response | Promise<Response> } | undefined;
-  const { server, port } = await listen(
-    (request) => app?.fetch(request) ?? new Response(null, { status: 503 }),
+  let handler: Handler = answerNothing;
+  const { port, url } = stack.use(
+    await listen({ host: "127.0.0.1", port: 0 }, (request) => handler(request)),
   );
-  stack.defer(async () => {
-    server.close();
-    if ("closeAllConnections" in server) server.closeAllConnections();
-  });
   const config = { ...readConfig({ dataFolder, port }, { PATH: process.env["PATH"] }), ...options.config };
-  const url = `http://127.0.0.1:${port}`;
   const platform = stack.use(
     await openPlatform({
       config,
@@ -57,7 +52,8 @@ export async function startTestServer(
       database: options.database ?? { kind: "memory" },
     }),
   );
-  app = createApp(platform);
+  const app = createApp(platform);
+  handler = (request) => app.fetch(request);
   const minted = await platform.accounts.tokens.mint({
     userId: platform.owner.id,
     kind: "personal",
@@ -96,9 +92,6 @@ export async function startTestServer(
 /** What servers under test logged as errors: look here when one answers 500. */
 export const logged: object[] = [];
 
-async function listen(handler: (request: Request) => Response | Promise<Response>) {
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
-  const server = serve({ fetch: handler, port: 0, hostname: "127.0.0.1" }, (info) => resolve(info.port));
-  server.on("error", reject);
-  return { server, port: await promise };
+function answerNothing(): Response {
+  return new Response(null, { status: 503 });
 }

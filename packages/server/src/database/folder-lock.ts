@@ -10,7 +10,7 @@ import { OsmosisError } from "@osmosis/protocol";
  * @throws {OsmosisError} CONFLICT while another live process holds the folder.
  */
 export async function lockFolder(folder: string): Promise<AsyncDisposable> {
-  await mkdir(folder, { recursive: true });
+  await mkdir(folder, { recursive: true, mode: 0o700 });
   const path = join(folder, "server.lock");
   const own = { pid: process.pid, startedAt: await processStart(process.pid) };
   for (let attempt = 0; attempt < 5; attempt += 1) {

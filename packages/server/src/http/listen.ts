@@ -1,0 +1,64 @@
+import { createServer, type Server } from "node:http";
+import { getRequestListener } from "@hono/node-server";
+import { OsmosisError, errorMessage } from "@osmosis/protocol";
+
+export type Handler = (request: Request) => Response | Promise<Response>;
+
+/** A listening server. Closing it lets running requests end for a moment, and then cuts them. */
+export interface Listening extends AsyncDisposable {
+  readonly port: number;
+  /** `http://host:port`; a wildcard address is written as 127.0.0.1. */
+  readonly url: string;
+}
+
+/** How long a running request may take to end after the server was told to stop. */
+const DRAIN_MS = 1500;
+
+/**
+ * Listens on an address; port 0 lets the system choose.
+ *
+ * @throws {OsmosisError} CONFLICT when the port is taken; NETWORK when the address cannot be used.
+ */
+export async function listen(address: { host: string; port: number }, handler: Handler): Promise<Listening> {
+  const listener = getRequestListener(handler, { overrideGlobalObjects: false });
+  // The listener answers failures itself; its promise never rejects.
+  const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));
+  // Uploads and pushes may take as long as they take.
+  server.requestTimeout = 0;
+  const port = await start(server, address);
+  const host = ["0.0.0.0", "::", ""].includes(address.host) ? "127.0.0.1" : address.host;
+  return {
+    port,
+    url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
+    async [Symbol.asyncDispose]() {
+      const closed = new Promise((resolve) => server.close(resolve));
+      server.closeIdleConnections();
+      const cut = setTimeout(() => server.closeAllConnections(), DRAIN_MS);
+      await closed;
+      clearTimeout(cut);
+    },
+  };
+}
+
+async function start(server: Server, { host, port }: { host: string; port: number }): Promise<number> {
+  try {
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject);
+      server.listen(port, host, resolve);
+    });
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EADDRINUSE") {
+      throw new OsmosisError("CONFLICT", `Port ${port} of ${host} is taken by another program.`, {
+        hint: "Stop that program, or choose another port with --port (0 lets the system choose).",
+        cause: error,
+      });
+    }
+    throw new OsmosisError("NETWORK", `The server cannot listen on ${host}:${port}: ${errorMessage(error)}`, {
+      hint: "Choose an address of this machine with --host, and a port above 1023 with --port.",
+      cause: error,
+    });
+  }
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("The server has no port.");
+  return address.port;
+}
