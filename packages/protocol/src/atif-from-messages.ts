@@ -49,6 +49,10 @@ export const TrajectoryReport = z.object({
 });
 export type TrajectoryReport = z.infer<typeof TrajectoryReport>;
 
+/** What a controller answers to a callback; it may be any JSON object. */
+export const CallbackAcknowledgement = z.object({ trajectory: TrajectoryReport.nullish() });
+export type CallbackAcknowledgement = z.infer<typeof CallbackAcknowledgement>;
+
 export type TrajectorySource = {
   readonly rolloutId: string;
   readonly agent: { readonly name: string; readonly version: string };
