@@ -1,3 +1,5 @@
+export { createEmbeddedService } from "./embedded/service.ts";
+export { initialiseModel } from "./model/parameters.ts";
 export { loadChatCodec } from "./chat-codec.ts";
 export type { ChatCodec } from "./chat-codec.ts";
 export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config.ts";

@@ -1,0 +1,138 @@
+import { OsmosisError } from "@osmosis/protocol";
+import type { Runtime } from "../graph/session.ts";
+import type { ModelConfig } from "../model-config.ts";
+import { initialiseAdapter } from "../model/adapter.ts";
+import { readModelFolder } from "../model/model-folder.ts";
+import type { Weights } from "../safetensors.ts";
+import type { AdamParams, Datum, LossSpec, ModelSource, SampleRequest, TrainMethod } from "../service.ts";
+import { readAdapterFolder } from "../training/adapter-folder.ts";
+import { checkData } from "../training/check-data.ts";
+import { loadState, saveState, saveWeights } from "../training/checkpoint.ts";
+import { mergeAdapter } from "../training/merge.ts";
+import { createTrainer, type Adapter, type Trainer } from "../training/trainer.ts";
+import type { CreateSamplingEngine, SamplingEngine } from "./sampling-engine.ts";
+
+type Environment = {
+  readonly runtime: Runtime;
+  readonly createSamplingEngine: CreateSamplingEngine;
+  /** Lets the thread's other work through. */
+  readonly pause: () => Promise<void>;
+};
+
+/** A model that can only be sampled. */
+export type OpenSampler = {
+  readonly config: ModelConfig;
+  sample(request: SampleRequest): ReturnType<SamplingEngine["sample"]>;
+  endConversation(conversation: string): void;
+  close(): Promise<void>;
+};
+
+/** A model under training. Its training calls run one after the other, in the order in which they were made. */
+export type OpenModel = OpenSampler & {
+  evaluate(
+    data_B: readonly Datum[],
+    loss: LossSpec,
+    options: { readonly temperature: number; readonly gradient: boolean },
+  ): ReturnType<Trainer["evaluate"]>;
+  optimStep(params: AdamParams): Promise<ReturnType<Trainer["optimStep"]>>;
+  syncSampler(): Promise<number>;
+  saveWeights(folder: string): Promise<void>;
+  saveState(folder: string): Promise<void>;
+  loadState(folder: string): Promise<void>;
+};
+
+export async function openSampler(environment: Environment, source: ModelSource): Promise<OpenSampler> {
+  const { runtime, createSamplingEngine } = environment;
+  const { config, weights } = await readModelFolder(source.folder);
+  const adapter = source.adapter === undefined ? undefined : await readAdapterFolder(source.adapter, config);
+  const merged = adapter === undefined ? weights : await mergeAdapter(runtime, config, weights, adapter);
+  const engine = createSamplingEngine({ runtime, config, weights: merged, version: 0 });
+  return { config, ...samplingHalf(engine) };
+}
+
+export async function openModel(
+  environment: Environment,
+  source: ModelSource,
+  options: { readonly method: TrainMethod; readonly seed: number },
+): Promise<OpenModel> {
+  const { runtime, createSamplingEngine, pause } = environment;
+  const { config, weights: stored } = await readModelFolder(source.folder);
+  const given = source.adapter === undefined ? undefined : await readAdapterFolder(source.adapter, config);
+  const adapter = adapterFor(options, config, given);
+  // Full fine-tuning starts from the adapter's effect; there is nowhere else to keep it.
+  const weights =
+    given !== undefined && adapter === undefined
+      ? await mergeAdapter(runtime, config, stored, given)
+      : stored;
+  const trainer = createTrainer({ runtime, config, weights, pause, ...(adapter && { adapter }) });
+
+  /** The weights as they are now, in arrays that training does not touch. */
+  async function snapshot(): Promise<Weights> {
+    if (adapter !== undefined) return mergeAdapter(runtime, config, weights, adapter);
+    return new Map([...weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]));
+  }
+  const engine = createSamplingEngine({ runtime, config, weights: await snapshot(), version: 0 });
+
+  async function sync(): Promise<number> {
+    engine.setWeights(await snapshot(), trainer.adam.step);
+    return trainer.adam.step;
+  }
+  const inOrder = createQueue();
+  return {
+    config,
+    ...samplingHalf(engine),
+    evaluate: (data_B, loss, evaluation) =>
+      inOrder(async () => {
+        checkData(data_B, loss, config);
+        return trainer.evaluate(data_B, loss, evaluation);
+      }),
+    optimStep: (params) => inOrder(async () => trainer.optimStep(params)),
+    syncSampler: () => inOrder(sync),
+    saveWeights: (folder) => inOrder(() => saveWeights(trainer, folder, source.folder)),
+    saveState: (folder) => inOrder(() => saveState(trainer, folder)),
+    loadState: (folder) =>
+      inOrder(async () => {
+        await loadState(trainer, folder);
+        await sync();
+      }),
+    close: () =>
+      inOrder(async () => {
+        await engine.close();
+        await trainer.release();
+      }),
+  };
+}
+
+function adapterFor(
+  { method, seed }: { readonly method: TrainMethod; readonly seed: number },
+  config: ModelConfig,
+  given: Adapter | undefined,
+): Adapter | undefined {
+  if (method.type === "full") return undefined;
+  const { rank, alpha } = method;
+  if (given === undefined) return { rank, alpha, weights: initialiseAdapter(config, rank, seed) };
+  if (given.rank === rank && given.alpha === alpha) return given;
+  throw new OsmosisError(
+    "VALIDATION",
+    `The adapter has rank ${given.rank} and alpha ${given.alpha}, the run asks for ${rank} and ${alpha}.`,
+    { hint: "Train with the adapter's own rank and alpha, or start from the base model." },
+  );
+}
+
+function samplingHalf(engine: SamplingEngine): Omit<OpenSampler, "config"> {
+  return {
+    sample: (request) => engine.sample(request),
+    endConversation: (conversation) => engine.endConversation(conversation),
+    close: () => engine.close(),
+  };
+}
+
+/** Runs tasks one after the other; one that fails does not stop the next. */
+function createQueue(): <T>(task: () => Promise<T>) => Promise<T> {
+  let last: Promise<unknown> = Promise.resolve();
+  return (task) => {
+    const result = last.then(task, task);
+    last = result.catch(() => {});
+    return result;
+  };
+}

@@ -1,0 +1,114 @@
+/**
+ * The engine's thread: it owns onnxruntime and the weights. Running a graph blocks the thread, so long work is cut into
+ * micro-batches and decoding steps, and messages are read in between.
+ */
+import { setImmediate } from "node:timers/promises";
+import { parentPort, workerData } from "node:worker_threads";
+import { OsmosisError } from "@osmosis/protocol";
+import { z } from "zod";
+import { loadRuntime } from "../graph/session.ts";
+import {
+  toFailure,
+  unpackData,
+  type Answers,
+  type Command,
+  type FromWorker,
+  type ToWorker,
+} from "./messages.ts";
+import { openModel, openSampler, type OpenModel, type OpenSampler } from "./open-models.ts";
+import type { CreateSamplingEngine } from "./sampling-engine.ts";
+
+const createSamplingEngine: CreateSamplingEngine = () => ({
+  sample: () => Promise.reject(new OsmosisError("ENGINE_MISSING", "This build cannot sample yet.")),
+  endConversation: () => {},
+  setWeights: () => {},
+  close: async () => {},
+});
+
+const { threads } = z.object({ threads: z.int().positive() }).parse(workerData);
+const port = parentPort;
+if (port === null) throw new Error("this file is the entry of a worker thread");
+
+const runtime = loadRuntime({ threads });
+// Every command awaits it and reports its failure; until the first one arrives it must not end the thread.
+runtime.catch(() => {});
+const models = new Map<number, OpenModel | OpenSampler>();
+const running = new Map<number, AbortController>();
+let lastModel = 0;
+
+port.on("message", (message: ToWorker) => {
+  if ("abort" in message) running.get(message.id)?.abort();
+  else void answer(message.id, message.command);
+});
+
+async function answer(id: number, command: Command): Promise<void> {
+  const abort = new AbortController();
+  running.set(id, abort);
+  let reply: FromWorker;
+  try {
+    reply = { id, answer: await execute(command, abort.signal) };
+  } catch (error) {
+    reply = { id, failure: toFailure(error) };
+  }
+  running.delete(id);
+  port?.postMessage(reply, transferable(reply));
+}
+
+async function execute(command: Command, signal: AbortSignal): Promise<Answers[keyof Answers]> {
+  switch (command.type) {
+    case "openSampler":
+      return register(await openSampler(await environment(), command.source));
+    case "createModel":
+      return register(await openModel(await environment(), command.source, command));
+    case "sample":
+      return find(command.model).sample({ ...command.request, signal });
+    case "endConversation":
+      models.get(command.model)?.endConversation(command.conversation);
+      return null;
+    case "evaluate":
+      return findTrainable(command.model).evaluate(unpackData(command.data), command.loss, command);
+    case "optimStep":
+      return findTrainable(command.model).optimStep(command.params);
+    case "syncSampler":
+      return findTrainable(command.model).syncSampler();
+    case "saveWeights":
+    case "saveState":
+    case "loadState":
+      await findTrainable(command.model)[command.type](command.folder);
+      return null;
+    case "close":
+      await models.get(command.model)?.close();
+      models.delete(command.model);
+      return null;
+  }
+}
+
+async function environment() {
+  return { runtime: await runtime, createSamplingEngine, pause: () => setImmediate() };
+}
+
+function register(opened: OpenModel | OpenSampler) {
+  const model = ++lastModel;
+  models.set(model, opened);
+  return { model, contextLength: opened.config.contextLength };
+}
+
+function find(model: number): OpenModel | OpenSampler {
+  const opened = models.get(model);
+  if (opened === undefined) throw new Error(`model ${model} is closed`);
+  return opened;
+}
+
+function findTrainable(model: number): OpenModel {
+  const opened = find(model);
+  if (!("optimStep" in opened)) throw new Error(`model ${model} was opened for sampling only`);
+  return opened;
+}
+
+/** The log probabilities of an evaluation are views of one buffer, which moves instead of being copied. */
+function transferable(reply: FromWorker): ArrayBuffer[] {
+  const value = "answer" in reply ? reply.answer : null;
+  if (value === null || typeof value !== "object" || !("logprobs_B_T" in value)) return [];
+  const buffer = value.logprobs_B_T[0]?.buffer;
+  return buffer instanceof ArrayBuffer ? [buffer] : [];
+}
