@@ -53,7 +53,7 @@ const link = openPlatformLink({
 const tools: WorkerTools = {
   dataFolder,
   files: openFileCache(join(dataFolder, "files"), link),
-  openService: () => createEmbeddedService({ threads: Number(flags.threads) }),
+  openService: async () => createEmbeddedService({ threads: Number(flags.threads) }),
   environment: process.env,
   fetch,
   clock: systemClock,

@@ -135,9 +135,10 @@ async function healthOf(options: {
   return "timeout";
 }
 
+/** The end of what was printed, without the frames of a stack, which would push out the error itself. */
 function tail(lines: readonly string[]): string {
   const text = lines
-    .filter((line) => line.trim() !== "")
+    .filter((line) => line.trim() !== "" && !/^\s+at |^Node\.js v/.test(line))
     .slice(-8)
     .join(" | ");
   return text === "" ? "it printed nothing." : text;

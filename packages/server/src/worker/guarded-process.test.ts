@@ -1,0 +1,106 @@
+import { spawn } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startGuarded } from "./guarded-process.ts";
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "osmosis-guard-"));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+function alive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  for (let i = 0; i < 400 && !condition(); i++) await sleep(25);
+  expect(condition()).toBe(true);
+}
+
+/** Prints its own pid and a child's, ignores SIGTERM, and stays. */
+const STUBBORN = `
+  const { spawn } = require("node:child_process");
+  const child = spawn(process.execPath, ["-e", "process.on('SIGTERM', () => {}); setInterval(() => {}, 1000)"]);
+  process.on("SIGTERM", () => {});
+  console.log(process.pid + " " + child.pid);
+  setInterval(() => {}, 1000);
+`;
+
+test("a command's lines and exit code are reported", async () => {
+  const lines: string[] = [];
+  await using child = startGuarded(
+    [process.execPath, "-e", "console.log('one'); console.error('two'); process.exit(7)"],
+    {
+      folder,
+      environment: {},
+      onLine: (line, stream) => lines.push(`${stream} ${line}`),
+    },
+  );
+  expect(await child.ended).toEqual({ code: 7 });
+  expect(lines.sort()).toEqual(["stderr two", "stdout one"]);
+});
+
+test("a command that does not exist ends with 127 and says so", async () => {
+  const lines: string[] = [];
+  await using child = startGuarded(["/no/such/command"], {
+    folder,
+    environment: {},
+    onLine: (line) => lines.push(line),
+  });
+  expect(await child.ended).toEqual({ code: 127 });
+  expect(lines.join(" ")).toContain("/no/such/command");
+});
+
+test("a command sees the environment that it is given, and nothing else of ours", async () => {
+  const lines: string[] = [];
+  await using child = startGuarded(
+    [process.execPath, "-e", "console.log(Object.keys(process.env).sort().join())"],
+    {
+      folder,
+      environment: { ONLY: "this" },
+      onLine: (line) => lines.push(line),
+    },
+  );
+  await child.ended;
+  expect(lines).toEqual(["ONLY,_OSMOSIS_GUARD_GRACE_MS"]);
+});
+
+test("stopping ends a process group that ignores SIGTERM", async () => {
+  const pids: number[] = [];
+  const child = startGuarded([process.execPath, "-e", STUBBORN], {
+    folder,
+    environment: {},
+    graceMs: 200,
+    onLine: (line) => pids.push(...line.split(" ").map(Number)),
+  });
+  await until(() => pids.length === 2);
+  await child.stop();
+  await until(() => !pids.some(alive));
+});
+
+test("a killed parent leaves no process behind", async () => {
+  const script = join(folder, "parent.ts");
+  await writeFile(
+    script,
+    `import { startGuarded } from ${JSON.stringify(join(import.meta.dirname, "guarded-process.ts"))};
+     startGuarded([process.execPath, "-e", ${JSON.stringify(STUBBORN)}], {
+       folder: ".", environment: {}, graceMs: 200, onLine: (line) => console.log(line),
+     });
+     setInterval(() => {}, 1000);`,
+  );
+  const parent = spawn(process.execPath, [script], { stdio: ["ignore", "pipe", "inherit"] });
+  const pids: number[] = [];
+  parent.stdout.on("data", (chunk: Buffer) => pids.push(...chunk.toString().trim().split(" ").map(Number)));
+  await until(() => pids.length === 2);
+  parent.kill("SIGKILL");
+  await until(() => !pids.some(alive));
+});
