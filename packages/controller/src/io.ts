@@ -6,7 +6,7 @@ export const systemClock: Clock = {
   now: () => performance.now(),
   async sleep(ms, signal) {
     try {
-      await delay(ms, undefined, { ...(signal === undefined ? {} : { signal }) });
+      await delay(ms, undefined, signal === undefined ? {} : { signal });
     } catch (error) {
       throw signal?.aborted === true ? signal.reason : error;
     }

@@ -1,30 +1,37 @@
-import type { ChatCodec, Sampler } from "@osmosis/engine";
+/**
+ * The OpenAI-compatible endpoint of a run's rollouts. Each rollout has a URL and a bearer of its own from `openRollout`
+ * until `close`; then its URL answers 404 and its trace is complete.
+ *
+ * A streamed call whose answer, or error, comes within a second has the status that a plain call would have. After that
+ * the stream begins with a comment, which repeats while the model works, and an error becomes an event.
+ */
+import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import { createAdaptorServer } from "@hono/node-server";
+import { ChatRequest, OsmosisError, errorMessage, issuesOf } from "@osmosis/protocol";
+import { Hono } from "hono";
+import type { Context } from "hono";
+import { bodyLimit } from "hono/body-limit";
 import type { Clock } from "../clock.ts";
-import type { OpenRollout, OpenRolloutOptions } from "./rollout-session.ts";
+import { createCallbackInbox } from "./callback-inbox.ts";
+import type { CallbackInbox } from "./callback-inbox.ts";
+import { ChatError, chatErrorBody } from "./chat-error.ts";
+import { chatResponse } from "./chat-reply.ts";
+import { eventStream } from "./event-stream.ts";
+import { openLocalSession } from "./local-session.ts";
+import type { LocalPolicy } from "./local-session.ts";
+import { openProviderSession } from "./provider-session.ts";
+import type { ProviderPolicy } from "./provider-session.ts";
+import type { ChatSession, OpenRollout, OpenRolloutOptions } from "./rollout-session.ts";
 
 /** Who answers: a model whose tokens we sample, or somebody else's endpoint. */
 export type GatewayPolicy =
-  | {
-      readonly type: "local";
-      /** Echoed as `model` in answers. */
-      readonly name: string;
-      readonly sampler: Sampler;
-      readonly codec: ChatCodec;
-    }
-  | {
-      readonly type: "provider";
-      /** The provider's own name of the model; it replaces what a request names. */
-      readonly model: string;
-      /** OpenAI-compatible base URL: `/chat/completions` is appended. */
-      readonly baseUrl: string;
-      readonly apiKey: string;
-      readonly fetch: typeof fetch;
-    };
+  | ({ readonly type: "local" } & LocalPolicy)
+  | ({ readonly type: "provider" } & ProviderPolicy);
 
 export type GatewayOptions = {
   readonly policy: GatewayPolicy;
   readonly clock: Clock;
-  /** Seconds since 1970 of an answer's `created` field. */
+  /** Seconds since 1970, for the field `created` of answers. */
   readonly created?: () => number;
 };
 
@@ -35,7 +42,167 @@ export interface Gateway extends AsyncDisposable {
   openRollout(options: OpenRolloutOptions): OpenRollout;
 }
 
-/** Opens the OpenAI-compatible endpoint of a run's rollouts on a free loopback port. */
-export async function openGateway(options: GatewayOptions): Promise<Gateway> {
-  throw new Error(`not yet: ${options.policy.type}`);
+const MAX_BODY_BYTES = 64 * 2 ** 20;
+
+type Entry = {
+  readonly session: ChatSession;
+  readonly inbox: CallbackInbox;
+  readonly chatKey: Buffer;
+  readonly callbackKey: Buffer;
+  open: boolean;
+};
+
+/** Closed rollouts whose late callbacks are still acknowledged. */
+const REMEMBERED_ROLLOUTS = 10_000;
+
+/** Opens the endpoint on a free loopback port. Disposing it ends all connections. */
+export async function openGateway({ policy, clock, created = () => 0 }: GatewayOptions): Promise<Gateway> {
+  const entries = new Map<string, Entry>();
+  const app = new Hono();
+  app.use(bodyLimit({ maxSize: MAX_BODY_BYTES, onError: () => answerError(tooLarge()) }));
+  app.get("/health", (c) => c.json({ status: "ok" }));
+
+  app.post("/rollouts/:id/v1/chat/completions", async (c) => {
+    const entry = entries.get(c.req.param("id"));
+    if (entry?.open !== true) {
+      throw new ChatError(404, "rollout_not_found", `No rollout ${c.req.param("id")} is open.`);
+    }
+    if (!hasBearer(c, entry.chatKey)) {
+      throw new ChatError(401, "invalid_api_key", "The API key is not the one of this rollout.");
+    }
+    const request = await readRequest(c);
+    const hangUp = new AbortController();
+    const reply = entry.session.complete(request, AbortSignal.any([c.req.raw.signal, hangUp.signal]));
+    if (request.stream === true) return eventStream(reply, { request, clock, hangUp });
+    const whole = await reply;
+    if (whole.type === "answer") return c.json(chatResponse(whole.answer));
+    if (whole.type === "json") return c.body(whole.text, 200, { "content-type": "application/json" });
+    throw new Error("A call that does not stream was answered with a stream.");
+  });
+
+  app.post("/v1/rollouts/:id/:kind{completion|grader}", async (c) => {
+    const entry = entries.get(c.req.param("id"));
+    if (entry === undefined) return c.json({ detail: "unknown rollout" }, 404);
+    if (!hasBearer(c, entry.callbackKey)) return c.json({ detail: "wrong bearer" }, 401);
+    const kind = c.req.param("kind") === "grader" ? "grader" : "completion";
+    const { status, body } = entry.inbox.accept(kind, await c.req.json().catch(() => undefined));
+    return c.json(body, status);
+  });
+
+  app.notFound((c) => answerError(new ChatError(404, "not_found", `There is no ${c.req.path} here.`)));
+  app.onError((error) => {
+    if (error instanceof ChatError) return answerError(error);
+    const text = error instanceof OsmosisError ? error.message : `The gateway failed: ${errorMessage(error)}`;
+    return answerError(new ChatError(500, "internal_error", text));
+  });
+
+  const server = createAdaptorServer({ fetch: app.fetch });
+  const url = await listen(server);
+
+  return {
+    url,
+    openRollout(options) {
+      const id = options.rolloutId;
+      if (entries.get(id)?.open === true) throw new Error(`The rollout ${id} is open already.`);
+      const [apiKey, callbackApiKey] = [newKey(), newKey()];
+      const ended = new AbortController();
+      const signal = AbortSignal.any([options.signal, ended.signal]);
+      const session =
+        policy.type === "local"
+          ? openLocalSession(policy, { ...options, signal }, created)
+          : openProviderSession(policy, { ...options, signal }, clock);
+      const inbox = createCallbackInbox(id);
+      const entry = {
+        session,
+        inbox,
+        chatKey: digest(apiKey),
+        callbackKey: digest(callbackApiKey),
+        open: true,
+      };
+      forgetOldest(entries);
+      entries.set(id, entry);
+      const segment = encodeURIComponent(id);
+      return {
+        chatCompletionsUrl: `${url}/rollouts/${segment}/v1`,
+        apiKey,
+        callbacks: {
+          completionUrl: `${url}/v1/rollouts/${segment}/completion`,
+          graderUrl: `${url}/v1/rollouts/${segment}/grader`,
+          apiKey: callbackApiKey,
+          ended: (options) => inbox.ended(options),
+        },
+        close() {
+          entry.open = false;
+          const trace = session.close();
+          ended.abort(new DOMException("The rollout has ended.", "AbortError"));
+          return trace;
+        },
+      };
+    },
+    async [Symbol.asyncDispose]() {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      if ("closeAllConnections" in server) server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+function listen(server: ReturnType<typeof createAdaptorServer>): Promise<string> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      if (address === null || typeof address === "string") reject(new Error("The gateway has no port."));
+      else resolve(`http://127.0.0.1:${address.port}`);
+    });
+  });
+}
+
+async function readRequest(c: Context): Promise<ChatRequest> {
+  const text = await c.req.text();
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch (error) {
+    throw new ChatError(400, "invalid_json", `The body is not JSON: ${errorMessage(error)}`);
+  }
+  const parsed = ChatRequest.safeParse(json);
+  if (parsed.success) return parsed.data;
+  const [first] = issuesOf(parsed.error);
+  const param = first?.key ?? "(root)";
+  throw new ChatError(400, "invalid_value", `${param}: ${first?.message ?? "is not valid"}`, { param });
+}
+
+/** The code that the answer carries tells clients that trying again is our business, and done. */
+function answerError(error: ChatError): Response {
+  return new Response(JSON.stringify(chatErrorBody(error)), {
+    status: error.status,
+    headers: { "content-type": "application/json", "x-should-retry": "false" },
+  });
+}
+
+function tooLarge(): ChatError {
+  return new ChatError(413, "body_too_large", `The body is larger than ${MAX_BODY_BYTES} bytes.`);
+}
+
+function newKey(): string {
+  return `rk-${randomBytes(24).toString("base64url")}`;
+}
+
+function digest(key: string): Buffer {
+  return createHash("sha256").update(key).digest();
+}
+
+/** Compares in constant time, whatever the length of what was sent. */
+function hasBearer(c: Context, expected: Buffer): boolean {
+  const [scheme, key] = (c.req.header("authorization") ?? "").split(" ", 2);
+  return timingSafeEqual(digest(key ?? ""), expected) && scheme?.toLowerCase() === "bearer";
+}
+
+function forgetOldest(entries: Map<string, Entry>): void {
+  if (entries.size < REMEMBERED_ROLLOUTS) return;
+  for (const [id, entry] of entries) {
+    if (entries.size < REMEMBERED_ROLLOUTS) return;
+    if (!entry.open) entries.delete(id);
+  }
 }

@@ -1,4 +1,5 @@
-import type { TokenSequence } from "@osmosis/protocol";
+import type { ChatMessage, ChatRequest, RolloutResultReply, TokenSequence } from "@osmosis/protocol";
+import type { ChatReply } from "./chat-reply.ts";
 
 /** How the model calls of one rollout are sampled. */
 export type RolloutSampling = {
@@ -31,6 +32,9 @@ export type OpenRolloutOptions = {
 export type RolloutTrace = {
   /** One for each branch of each conversation; empty for a hosted provider, which shows no tokens. */
   readonly sequences: readonly TokenSequence[];
+  /** The conversation as of the last answered call. */
+  readonly messages: readonly ChatMessage[];
+  /** Calls that were answered. */
   readonly modelCalls: number;
   readonly promptTokens: number;
   readonly completionTokens: number;
@@ -42,8 +46,10 @@ export type RolloutTrace = {
   readonly weightsVersionMin: number;
   readonly weightsVersionMax: number;
   /** Set when the last call of the rollout failed for a reason that is not the agent's. */
-  readonly failure?: { readonly class: "provider"; readonly message: string };
+  readonly failure?: ProviderFailure;
 };
+
+export type ProviderFailure = { readonly class: "provider"; readonly message: string };
 
 export type OpenRollout = {
   /** Base URL: clients append `/chat/completions`. */
@@ -51,7 +57,7 @@ export type OpenRollout = {
   readonly apiKey: string;
   /** Where servers of the callback form post the rollout's end. */
   readonly callbacks: RolloutCallbacks;
-  /** Ends the calls under way; every later request gets 404. Closing twice gives the same trace. */
+  /** Ends the calls under way; every later call gets 404. Closing twice gives the same trace. */
   close(): RolloutTrace;
 };
 
@@ -59,4 +65,13 @@ export type RolloutCallbacks = {
   readonly completionUrl: string;
   readonly graderUrl: string;
   readonly apiKey: string;
+  /** The final reply that the callbacks amount to. `graded`: wait for the grader's after a successful completion. */
+  ended(options: { readonly graded: boolean; readonly signal: AbortSignal }): Promise<RolloutResultReply>;
+};
+
+/** The policy's side of one rollout. */
+export type ChatSession = {
+  /** @throws ChatError for everything that the client has to know. */
+  complete(request: ChatRequest, signal: AbortSignal): Promise<ChatReply>;
+  close(): RolloutTrace;
 };

@@ -1,0 +1,53 @@
+import { CompletionCallback, GraderCallback, issuesOf } from "@osmosis/protocol";
+import type { RolloutResultReply } from "@osmosis/protocol";
+
+/**
+ * The callbacks of one rollout: first `completion`, then `grader`; the grader's alone is enough. The first final report
+ * of each kind counts, every repeat is acknowledged and otherwise ignored, so that a server never retries in vain.
+ */
+export type CallbackInbox = {
+  accept(kind: "completion" | "grader", body: unknown): CallbackAnswer;
+  ended(options: { readonly graded: boolean; readonly signal: AbortSignal }): Promise<RolloutResultReply>;
+};
+
+export type CallbackAnswer = { readonly status: 200 | 422; readonly body: Record<string, unknown> };
+
+export function createCallbackInbox(rolloutId: string): CallbackInbox {
+  const completion = Promise.withResolvers<CompletionCallback>();
+  const grader = Promise.withResolvers<GraderCallback>();
+
+  return {
+    accept(kind, body) {
+      const schema = kind === "completion" ? CompletionCallback : GraderCallback;
+      const parsed = schema.safeParse(body);
+      if (!parsed.success) return { status: 422, body: { detail: issuesOf(parsed.error) } };
+      const named = parsed.data.rollout_id;
+      if (named !== null && named !== undefined && named !== rolloutId) {
+        return { status: 422, body: { detail: `rollout_id is ${named}, the URL says ${rolloutId}` } };
+      }
+      if (kind === "completion") completion.resolve(CompletionCallback.parse(body));
+      else grader.resolve(GraderCallback.parse(body));
+      return { status: 200, body: { ok: true } };
+    },
+
+    async ended({ graded, signal }) {
+      const aborted = Promise.withResolvers<never>();
+      const abort = () => aborted.reject(signal.reason);
+      signal.addEventListener("abort", abort, { once: true });
+      if (signal.aborted) abort();
+      try {
+        const first = await Promise.race([completion.promise, grader.promise, aborted.promise]);
+        if ("sample" in first) return graderReply(first);
+        if (first.status !== "success" || !graded) return { ...first, sample: null };
+        return graderReply(await Promise.race([grader.promise, aborted.promise]));
+      } finally {
+        signal.removeEventListener("abort", abort);
+      }
+    },
+  };
+}
+
+/** A grader that reports a failure without a category speaks of itself, since the workflow had succeeded. */
+function graderReply(callback: GraderCallback): RolloutResultReply {
+  return { ...callback, err_phase: callback.status === "failure" ? (callback.err_phase ?? "grader") : null };
+}
