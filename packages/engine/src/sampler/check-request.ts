@@ -1,0 +1,33 @@
+import { OsmosisError } from "@osmosis/protocol";
+import type { ModelConfig } from "../model-config.ts";
+import type { SampleRequest } from "../service.ts";
+
+/** @throws OsmosisError `VALIDATION` for a request that cannot be sampled. */
+export function checkSampleRequest(request: SampleRequest, config: ModelConfig): void {
+  const { prompt_T, maxTokens, temperature, topP, seed } = request;
+  if (prompt_T.length === 0) throw invalid("The prompt is empty.");
+  if (prompt_T.length >= config.contextLength) {
+    throw invalid(
+      `The prompt has ${prompt_T.length} tokens; with a context of ${config.contextLength} that leaves no room for an answer.`,
+      "Shorten the conversation, or use a model with a longer context.",
+    );
+  }
+  const unknown = prompt_T.find(
+    (token) => !Number.isInteger(token) || token < 0 || token >= config.vocabSize,
+  );
+  if (unknown !== undefined) {
+    throw invalid(
+      `The prompt has token ${unknown}; the vocabulary ends at ${config.vocabSize - 1}.`,
+      "Is it the tokenizer of this model?",
+    );
+  }
+  if (!Number.isInteger(maxTokens) || maxTokens < 1)
+    throw invalid(`maxTokens is ${maxTokens}, not at least 1.`);
+  if (!Number.isFinite(temperature) || temperature < 0) throw invalid(`temperature is ${temperature}.`);
+  if (!(topP > 0 && topP <= 1)) throw invalid(`topP is ${topP}, not above 0 and at most 1.`);
+  if (!Number.isSafeInteger(seed) || seed < 0) throw invalid(`seed is ${seed}, not a non-negative integer.`);
+}
+
+function invalid(message: string, hint?: string): OsmosisError {
+  return new OsmosisError("VALIDATION", message, hint === undefined ? {} : { hint });
+}

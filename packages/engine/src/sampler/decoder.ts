@@ -1,0 +1,229 @@
+import { loadRuntime } from "../graph/session.ts";
+import type { GraphSession } from "../graph/session.ts";
+import type { ModelConfig } from "../model-config.ts";
+import type { Weights } from "../safetensors.ts";
+import { headGraph, layerGraph, projectGraph } from "./decoder-graphs.ts";
+import { layOutWeights } from "./decoder-weights.ts";
+import type { DecoderWeights } from "./decoder-weights.ts";
+import { KeyValueCache } from "./key-value-cache.ts";
+
+/** Tokens to run through the decoder: row r belongs to cache slot `firstSlot + r`. */
+export type TokenBatch = {
+  readonly firstSlot: number;
+  readonly rows: readonly {
+    readonly tokens: readonly number[];
+    /** Position of the first of them; the cache holds all tokens before it. */
+    readonly start: number;
+  }[];
+};
+
+/** Adding it to an attention score makes the probability exactly zero. */
+const MASKED = -1e9;
+
+/** A causal language model that runs token by token over a cache; see `decoder-graphs.ts` for why it is cut as it is. */
+export class Decoder implements AsyncDisposable {
+  readonly cache: KeyValueCache;
+  readonly #config: ModelConfig;
+  readonly #sessions: Sessions;
+  readonly #rotary: RotaryTables;
+  #weights: DecoderWeights;
+
+  private constructor(config: ModelConfig, sessions: Sessions, weights: DecoderWeights) {
+    this.#config = config;
+    this.#sessions = sessions;
+    this.#weights = weights;
+    this.#rotary = rotaryTables(config);
+    this.cache = new KeyValueCache(config);
+  }
+
+  /** @throws OsmosisError `VALIDATION` when the weights do not fit the config, `ENGINE_MISSING` without onnxruntime. */
+  static async create(config: ModelConfig, weights: Weights): Promise<Decoder> {
+    const laidOut = layOutWeights(config, weights);
+    // One thread, or the result of a row would depend on how many rows there are.
+    const runtime = await loadRuntime({ threads: 1 });
+    const sessions = {
+      project: await runtime.createSession(projectGraph(config)),
+      layer: await runtime.createSession(layerGraph(config, { last: false })),
+      lastLayer: await runtime.createSession(layerGraph(config, { last: true })),
+      head: await runtime.createSession(headGraph(config)),
+    };
+    return new Decoder(config, sessions, laidOut);
+  }
+
+  /** Replaces the weights. What the cache holds belongs to the old ones. */
+  setWeights(weights: Weights): void {
+    this.#weights = layOutWeights(this.#config, weights);
+  }
+
+  /**
+   * Runs the tokens, writes their keys and values into the cache, and returns the last hidden states [M, hidden], where
+   * row r's token s is at index r * width + s; see `widthOf`.
+   */
+  async run(batch: TokenBatch): Promise<Float32Array> {
+    const { hiddenSize, layers, kvHeads, heads, headSize } = this.#config;
+    const { capacity } = this.cache;
+    const rowCount = batch.rows.length;
+    const width = widthOf(batch);
+    const count = rowCount * width;
+    const mask = { data: maskOf(batch, width, capacity), shape: [rowCount, width, 1, 1, capacity] };
+    const q = new Float32Array(count * heads * headSize);
+    const qShape = [rowCount, width, kvHeads, heads / kvHeads, headSize];
+    const keysShape = [rowCount, 1, kvHeads, headSize, capacity];
+    const valuesShape = [rowCount, 1, kvHeads, capacity, headSize];
+
+    let x = this.#embed(batch, width);
+    let { qkv } = await this.#sessions.project.run({
+      x: { data: x, shape: [count, hiddenSize] },
+      ...this.#weights.projections[0],
+    });
+    for (let layer = 0; layer < layers; layer++) {
+      if (qkv === undefined) throw new Error("only the last layer has no projection after it");
+      const keys = this.cache.keys(layer, batch.firstSlot, rowCount);
+      const values = this.cache.values(layer, batch.firstSlot, rowCount);
+      this.#rotateAndWrite(batch, { width, qkv, q, keys, values });
+      const session = layer === layers - 1 ? this.#sessions.lastLayer : this.#sessions.layer;
+      const result = await session.run({
+        x: { data: x, shape: [count, hiddenSize] },
+        q: { data: q, shape: qShape },
+        keys: { data: keys, shape: keysShape },
+        values: { data: values, shape: valuesShape },
+        mask,
+        ...this.#weights.layers[layer],
+        ...this.#weights.projections[layer + 1],
+      });
+      x = result["y"] ?? x;
+      qkv = result["qkv"];
+    }
+    return x;
+  }
+
+  /**
+   * Probabilities of the next token [M, vocab] after hidden states [M, hidden] as `run` returns them.
+   * @param inverseTemperatures_M What each row's logits are multiplied with.
+   */
+  async probabilities(hidden: Float32Array, inverseTemperatures_M: Float32Array): Promise<Float32Array> {
+    const count = inverseTemperatures_M.length;
+    const { probabilities } = await this.#sessions.head.run({
+      x: { data: hidden, shape: [count, this.#config.hiddenSize] },
+      inverseTemperature: { data: inverseTemperatures_M, shape: [count, 1] },
+      ...this.#weights.head,
+    });
+    if (probabilities === undefined) throw new Error("the head has one output");
+    return probabilities;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const session of Object.values(this.#sessions)) await session.release();
+  }
+
+  #embed({ rows }: TokenBatch, width: number): Float32Array {
+    const { hiddenSize } = this.#config;
+    const { embedding } = this.#weights;
+    const x = new Float32Array(rows.length * width * hiddenSize);
+    for (const [r, { tokens }] of rows.entries()) {
+      for (const [s, token] of tokens.entries()) {
+        const from = token * hiddenSize;
+        x.set(embedding.subarray(from, from + hiddenSize), (r * width + s) * hiddenSize);
+      }
+    }
+    return x;
+  }
+
+  /** Rotates queries into `q`, scaled for attention, and rotated keys, and values, into the cache. */
+  #rotateAndWrite(
+    { rows }: TokenBatch,
+    arrays: {
+      readonly width: number;
+      readonly qkv: Float32Array;
+      readonly q: Float32Array;
+      readonly keys: Float32Array;
+      readonly values: Float32Array;
+    },
+  ): void {
+    const { width, qkv, q, keys, values } = arrays;
+    const { heads, kvHeads, headSize } = this.#config;
+    const { capacity } = this.cache;
+    const { cos, sin } = this.#rotary;
+    const half = headSize / 2;
+    const scale = 1 / Math.sqrt(headSize);
+    const stride = (heads + 2 * kvHeads) * headSize;
+    for (const [r, { tokens, start }] of rows.entries()) {
+      for (let s = 0; s < tokens.length; s++) {
+        const position = start + s;
+        const angle = position * half;
+        const from = (r * width + s) * stride;
+        const to = (r * width + s) * heads * headSize;
+        for (let head = 0; head < heads; head++) {
+          for (let i = 0; i < half; i++) {
+            const a = qkv[from + head * headSize + i] ?? 0;
+            const b = qkv[from + head * headSize + half + i] ?? 0;
+            const c = cos[angle + i] ?? 0;
+            const d = sin[angle + i] ?? 0;
+            q[to + head * headSize + i] = (a * c - b * d) * scale;
+            q[to + head * headSize + half + i] = (b * c + a * d) * scale;
+          }
+        }
+        const keysFrom = from + heads * headSize;
+        const valuesFrom = keysFrom + kvHeads * headSize;
+        for (let head = 0; head < kvHeads; head++) {
+          const slotHead = r * kvHeads + head;
+          const keysTo = slotHead * headSize * capacity + position;
+          for (let i = 0; i < half; i++) {
+            const a = qkv[keysFrom + head * headSize + i] ?? 0;
+            const b = qkv[keysFrom + head * headSize + half + i] ?? 0;
+            const c = cos[angle + i] ?? 0;
+            const d = sin[angle + i] ?? 0;
+            keys[keysTo + i * capacity] = a * c - b * d;
+            keys[keysTo + (half + i) * capacity] = b * c + a * d;
+          }
+          const valueFrom = valuesFrom + head * headSize;
+          values.set(
+            qkv.subarray(valueFrom, valueFrom + headSize),
+            (slotHead * capacity + position) * headSize,
+          );
+        }
+      }
+    }
+  }
+}
+
+/**
+ * Tokens per row of a batch, the longest row's. A single token is padded to two: a product with one row takes another
+ * kernel, whose results differ in the last bits.
+ */
+export function widthOf({ rows }: TokenBatch): number {
+  const width = Math.max(...rows.map(({ tokens }) => tokens.length));
+  return rows.length * width === 1 ? 2 : width;
+}
+
+type Sessions = {
+  readonly project: GraphSession;
+  readonly layer: GraphSession;
+  readonly lastLayer: GraphSession;
+  readonly head: GraphSession;
+};
+
+type RotaryTables = { readonly cos: Float32Array; readonly sin: Float32Array };
+
+/** Cosines and sines [contextLength, headSize / 2] of the rotary embedding. */
+function rotaryTables({ contextLength, headSize, ropeTheta }: ModelConfig): RotaryTables {
+  const half = headSize / 2;
+  const angle = (i: number): number => Math.floor(i / half) * ropeTheta ** -((i % half) / half);
+  const size = { length: contextLength * half };
+  return {
+    cos: Float32Array.from(size, (_, i) => Math.cos(angle(i))),
+    sin: Float32Array.from(size, (_, i) => Math.sin(angle(i))),
+  };
+}
+
+/** Lets each token see itself and what is before it; padding sees the first token only. */
+function maskOf({ rows }: TokenBatch, width: number, capacity: number): Float32Array {
+  const mask = new Float32Array(rows.length * width * capacity);
+  for (const [r, { tokens, start }] of rows.entries()) {
+    for (let s = 0; s < width; s++) {
+      const visible = s < tokens.length ? start + s + 1 : 1;
+      mask.fill(MASKED, (r * width + s) * capacity + visible, (r * width + s + 1) * capacity);
+    }
+  }
+  return mask;
+}

@@ -1,0 +1,154 @@
+import type { ModelConfig } from "../model-config.ts";
+
+/** Keys and values of the first `length` tokens of one sequence, taken out of the cache; two arrays per layer. */
+export type StoredSequence = {
+  readonly length: number;
+  readonly keys: readonly Float32Array[];
+  readonly values: readonly Float32Array[];
+};
+
+/**
+ * Keys and values of the sequences under way: per layer one array of keys [slots, kvHeads, headSize, capacity] and one
+ * of values [slots, kvHeads, capacity, headSize]. Keys lie transposed because that is how attention multiplies with
+ * them. What lies beyond a sequence's length is finite, but otherwise arbitrary.
+ */
+export class KeyValueCache {
+  readonly #kvHeads: number;
+  readonly #headSize: number;
+  readonly #layers: number;
+  #slots = 0;
+  #capacity = 0;
+  #keys: Float32Array[];
+  #values: Float32Array[];
+
+  constructor({ layers, kvHeads, headSize }: Pick<ModelConfig, "layers" | "kvHeads" | "headSize">) {
+    this.#layers = layers;
+    this.#kvHeads = kvHeads;
+    this.#headSize = headSize;
+    this.#keys = Array.from({ length: layers }, () => new Float32Array(0));
+    this.#values = Array.from({ length: layers }, () => new Float32Array(0));
+  }
+
+  /** How many sequences fit. */
+  get slots(): number {
+    return this.#slots;
+  }
+
+  /** How many tokens of each fit. */
+  get capacity(): number {
+    return this.#capacity;
+  }
+
+  /** Keys of a layer for `count` slots from `first` on; a view. */
+  keys(layer: number, first: number, count: number): Float32Array {
+    return slotsOf(this.#keys[layer], first * this.#slotSize, count * this.#slotSize);
+  }
+
+  /** Values of a layer for `count` slots from `first` on; a view. */
+  values(layer: number, first: number, count: number): Float32Array {
+    return slotsOf(this.#values[layer], first * this.#slotSize, count * this.#slotSize);
+  }
+
+  /** Changes both sizes, and keeps what fits of the first `used` slots. */
+  resize(slots: number, capacity: number, used: number): void {
+    if (slots === this.#slots && capacity === this.#capacity) return;
+    const heads = this.#kvHeads;
+    const size = this.#headSize;
+    const kept = Math.min(slots, this.#slots, used);
+    const from = this.#capacity;
+    const length = Math.min(from, capacity);
+    this.#keys = this.#keys.map((old) => {
+      const keys = new Float32Array(slots * heads * size * capacity);
+      copyRuns(keys, old, { runs: kept * heads * size, length, to: capacity, from });
+      return keys;
+    });
+    this.#values = this.#values.map((old) => {
+      const values = new Float32Array(slots * heads * size * capacity);
+      const runs = kept * heads;
+      copyRuns(values, old, { runs, length: length * size, to: capacity * size, from: from * size });
+      return values;
+    });
+    this.#slots = slots;
+    this.#capacity = capacity;
+  }
+
+  copySlot(from: number, to: number): void {
+    const size = this.#slotSize;
+    for (const array of [...this.#keys, ...this.#values]) {
+      array.copyWithin(to * size, from * size, (from + 1) * size);
+    }
+  }
+
+  /** Overwrites with zeros, so that nothing infinite remains. */
+  clearSlot(slot: number): void {
+    const size = this.#slotSize;
+    for (const array of [...this.#keys, ...this.#values]) array.fill(0, slot * size, (slot + 1) * size);
+  }
+
+  /** Copies the first `length` tokens of a slot out of the cache. */
+  store(slot: number, length: number): StoredSequence {
+    const heads = this.#kvHeads;
+    const size = this.#headSize;
+    const from = this.#capacity;
+    const total = heads * size * length;
+    const layers = Array.from({ length: this.#layers }, (_, layer) => layer);
+    return {
+      length,
+      keys: layers.map((layer) => {
+        const keys = new Float32Array(total);
+        copyRuns(keys, this.keys(layer, slot, 1), { runs: heads * size, length, to: length, from });
+        return keys;
+      }),
+      values: layers.map((layer) => {
+        const values = new Float32Array(total);
+        const run = length * size;
+        copyRuns(values, this.values(layer, slot, 1), {
+          runs: heads,
+          length: run,
+          to: run,
+          from: from * size,
+        });
+        return values;
+      }),
+    };
+  }
+
+  /** Copies the first `length` tokens of a stored sequence into a slot. */
+  restore(slot: number, stored: StoredSequence, length: number): void {
+    const heads = this.#kvHeads;
+    const size = this.#headSize;
+    const to = this.#capacity;
+    for (const [layer, keys] of stored.keys.entries()) {
+      copyRuns(this.keys(layer, slot, 1), keys, { runs: heads * size, length, to, from: stored.length });
+    }
+    for (const [layer, values] of stored.values.entries()) {
+      const run = length * size;
+      copyRuns(this.values(layer, slot, 1), values, {
+        runs: heads,
+        length: run,
+        to: to * size,
+        from: stored.length * size,
+      });
+    }
+  }
+
+  get #slotSize(): number {
+    return this.#kvHeads * this.#headSize * this.#capacity;
+  }
+}
+
+function slotsOf(array: Float32Array | undefined, begin: number, length: number): Float32Array {
+  if (array === undefined || begin + length > array.length) throw new RangeError("no such layer or slot");
+  return array.subarray(begin, begin + length);
+}
+
+/** Copies `runs` stretches of `length` values; stretch i starts at i * `from` in the source and i * `to` in the target. */
+function copyRuns(
+  target: Float32Array,
+  source: Float32Array,
+  { runs, length, to, from }: { runs: number; length: number; to: number; from: number },
+): void {
+  for (let run = 0; run < runs; run++) {
+    target.set(source.subarray(run * from, run * from + length), run * to);
+  }
+}
