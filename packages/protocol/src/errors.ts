@@ -14,6 +14,8 @@ export const ERROR_CODES = [
   "NETWORK",
   "STORAGE",
   "ENGINE_MISSING",
+  /** A run that was waited for did not finish well. */
+  "RUN_FAILED",
 ] as const;
 
 export type ErrorCode = (typeof ERROR_CODES)[number];

@@ -1,0 +1,96 @@
+import { modelRoutes } from "@osmosis/protocol";
+import type { ListOptions } from "../commands/options.ts";
+import type { Context } from "../context.ts";
+import { formatBytes, formatCount, formatNumber, formatTime } from "../output/format.ts";
+import { UsageError } from "../output/failure.ts";
+import type { DetailResult, SectionsResult } from "../output/result.ts";
+import { collectPages } from "../platform/pages.ts";
+import { openWorkspaceSession } from "../platform/session.ts";
+import { workspaceExtras } from "../workspace/workspace.ts";
+
+/** Base models, and the checkpoints of training runs. */
+export async function listModels(
+  context: Context,
+  options: ListOptions & { readonly type: string },
+): Promise<SectionsResult> {
+  if (!["all", "base", "lora"].includes(options.type)) {
+    throw new UsageError(`--type ${options.type} is not a type.`, "Use all, base or lora.");
+  }
+  const { client, workspace } = await openWorkspaceSession(context);
+  const sections: SectionsResult["sections"][number][] = [];
+  if (options.type !== "lora") {
+    const { items, page } = await collectPages(options, async (query) => {
+      const { models, ...rest } = await client.call(modelRoutes.base, { query });
+      return { items: models, ...rest };
+    });
+    sections.push({
+      key: "base_models",
+      title: "Base models",
+      items,
+      page,
+      table: {
+        headers: ["NAME", "PARAMETERS", "CREATED"],
+        rows: items.map((model) => [
+          model.model_name,
+          formatCount(model.parameters),
+          formatTime(model.created_at),
+        ]),
+        numeric: ["PARAMETERS"],
+      },
+      empty: "No base models.",
+    });
+  }
+  if (options.type !== "base") {
+    const { items, page } = await collectPages(options, async (query) => {
+      const { models, ...rest } = await client.call(modelRoutes.trained, { query });
+      return { items: models, ...rest };
+    });
+    sections.push({
+      key: "lora_models",
+      title: "Trained models",
+      items,
+      page,
+      table: {
+        headers: ["NAME", "BASE", "RUN", "STEP", "REWARD", "CREATED"],
+        rows: items.map((model) => [
+          model.model_name,
+          model.base_model,
+          model.training_run_name,
+          String(model.checkpoint_step),
+          formatNumber(model.reward),
+          formatTime(model.created_at),
+        ]),
+        numeric: ["STEP", "REWARD"],
+      },
+      empty: "No trained models yet. `osmosis train submit CONFIG` makes the first.",
+    });
+  }
+  return { kind: "sections", sections, extras: workspaceExtras(workspace) };
+}
+
+export async function modelInfo(context: Context, name: string): Promise<DetailResult> {
+  const { client, workspace } = await openWorkspaceSession(context);
+  const { platform_url: platformUrl, ...model } = await client.call(modelRoutes.get, { params: { name } });
+  return {
+    kind: "detail",
+    data: { lora_model: model, platform_url: platformUrl },
+    title: model.model_name,
+    fields: [
+      ["Base model", model.base_model],
+      ["Training run", `${model.training_run_name}, step ${model.checkpoint_step}`],
+      ["Method", model.method],
+      ["Reward", formatNumber(model.reward)],
+      ["Size", formatBytes(model.size_bytes)],
+      ["Created", formatTime(model.created_at)],
+      ["Files", model.files.map((file) => `${file.name} (${formatBytes(file.size_bytes)})`).join("\n")],
+      ["View", platformUrl],
+    ],
+    nextSteps: [
+      {
+        command: `osmosis eval submit configs/eval/CONFIG.toml --model ${model.model_name}`,
+        description: "measure it",
+      },
+    ],
+    extras: workspaceExtras(workspace),
+  };
+}

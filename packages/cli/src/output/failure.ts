@@ -1,0 +1,77 @@
+import { OsmosisError, errorMessage, type ErrorCode } from "@osmosis/protocol";
+import type { Style } from "./style.ts";
+import { printable } from "./style.ts";
+import { stringifyStrict } from "./strict-json.ts";
+
+/** A wrong call of the command itself: exit code 2. */
+export class UsageError extends Error {
+  readonly hint: string | undefined;
+
+  constructor(message: string, hint?: string) {
+    super(message);
+    this.name = "UsageError";
+    this.hint = hint;
+  }
+}
+
+type Failure = {
+  readonly code: ErrorCode;
+  readonly message: string;
+  readonly hint: string | undefined;
+  readonly details: Readonly<Record<string, unknown>>;
+};
+
+/** What is said about anything that was thrown. */
+function failureOf(error: unknown): Failure {
+  if (error instanceof OsmosisError) {
+    return { code: error.code, message: error.message, hint: error.hint, details: error.details ?? {} };
+  }
+  if (error instanceof UsageError) {
+    return { code: "VALIDATION", message: error.message, hint: error.hint, details: {} };
+  }
+  return {
+    code: "INTERNAL",
+    message: errorMessage(error),
+    hint: "This is a fault of osmosis. Run again with OSMOSIS_DEBUG=1 to see where it happened.",
+    details: {},
+  };
+}
+
+/** The error envelope of `--json`, one line. */
+export function failureJson(error: unknown, command: string, version: string): string {
+  const { code, message, hint, details } = failureOf(error);
+  return `${stringifyStrict({
+    schema_version: 1,
+    command,
+    cli_version: version,
+    error: { code, message, ...(hint === undefined ? {} : { hint }), details },
+  })}\n`;
+}
+
+/** The error for a person: what happened, each fault on its own line, and the remedy. */
+export function failureText(error: unknown, style: Style, debug: boolean): string {
+  const { message, hint, details } = failureOf(error);
+  const trace =
+    debug && error instanceof Error && error.stack !== undefined ? `${style.dim(error.stack)}\n` : "";
+  return (
+    `${style.red("Error:")} ${printable(message)}\n` +
+    issueLines(details["issues"])
+      .map((line) => `  - ${printable(line)}\n`)
+      .join("") +
+    (hint === undefined ? "" : `${printable(hint)}\n`) +
+    trace
+  );
+}
+
+/** Issues are strings or `{key, message, key_correction}`. */
+function issueLines(issues: unknown): string[] {
+  if (!Array.isArray(issues)) return [];
+  return issues.map((issue: unknown) => {
+    if (typeof issue !== "object" || issue === null) return String(issue);
+    const { place, key, message, key_correction: correction } = issue as Record<string, unknown>;
+    const where = typeof place === "string" ? `${place}: ` : "";
+    const what = typeof key === "string" ? `${key} ` : "";
+    const maybe = typeof correction === "string" ? ` (did you mean ${correction}?)` : "";
+    return `${where}${what}${String(message)}${maybe}`;
+  });
+}
