@@ -42,8 +42,6 @@ describe("the multiply data set", () => {
 
   test("no question occurs twice, and some phrasings are new to the model", () => {
     expect(new Set(rows.map(({ user_prompt }) => user_prompt)).size).toBe(rows.length);
-    const asked = (part: readonly { user_prompt: string }[]) =>
-      new Set(part.map(({ user_prompt }) => user_prompt.replaceAll(NUMBER, "#")));
     const corpus = CORPUS_PHRASINGS.multiply.map(({ text }) => text);
     expect(asked(rows.slice(HELD_OUT_ROWS))).toEqual(shapes([...corpus, ...UNSEEN_PHRASINGS]));
     expect(asked(rows.slice(0, HELD_OUT_ROWS))).toEqual(
@@ -65,4 +63,8 @@ function pair(question: string): [Decimal, Decimal] {
 
 function shapes(texts: readonly string[]): Set<string> {
   return new Set(texts.map((text) => text.replaceAll(/\{[ab]\}/g, "#")));
+}
+
+function asked(rows: readonly { user_prompt: string }[]): Set<string> {
+  return new Set(rows.map(({ user_prompt }) => user_prompt.replaceAll(NUMBER, "#")));
 }

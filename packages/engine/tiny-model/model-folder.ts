@@ -46,13 +46,12 @@ export async function writeConfig(folder: string, shape: ModelShape): Promise<vo
   });
 }
 
-/** `tokenizer.json` and `tokenizer_config.json`, with the chat template of `chat-template.jinja`. */
+/** `tokenizer.json` and `tokenizer_config.json`, with the chat template of `chat-template.jinja`; returns the latter. */
 export async function writeTokenizer(
   folder: string,
   { tokenizer, contextLength }: { tokenizer: TokenizerJson; contextLength: number },
-): Promise<void> {
-  await writeJson(join(folder, "tokenizer.json"), tokenizer);
-  await writeJson(join(folder, "tokenizer_config.json"), {
+): Promise<Readonly<Record<string, unknown>>> {
+  const config = {
     tokenizer_class: "PreTrainedTokenizerFast",
     bos_token: null,
     eos_token: SPECIAL_TOKENS.end,
@@ -60,7 +59,10 @@ export async function writeTokenizer(
     clean_up_tokenization_spaces: false,
     model_max_length: contextLength,
     chat_template: await readFile(new URL("chat-template.jinja", import.meta.url), "utf8"),
-  });
+  };
+  await writeJson(join(folder, "tokenizer.json"), tokenizer);
+  await writeJson(join(folder, "tokenizer_config.json"), config);
+  return config;
 }
 
 /** First weights as GPT-2 draws them: normal with deviation 0.02, less where a layer adds to the residual stream. */

@@ -18,7 +18,9 @@ export const SPECIAL_TOKENS = {
 const SPLIT = String.raw`\p{N}|[-.]| ?\p{L}+|\n|[^\s\p{L}\p{N}.-]+|[^\S\n]`;
 
 /** What `tokenizer.json` holds, as far as this file writes it. */
-export type TokenizerJson = Readonly<Record<string, unknown>>;
+export type TokenizerJson = Readonly<Record<string, unknown>> & {
+  readonly model: Readonly<Record<string, unknown>> & { readonly vocab: Readonly<Record<string, number>> };
+};
 
 /**
  * Merges the most frequent neighbours until the vocabulary has `vocabSize` entries or no pair occurs twice; ties go to
