@@ -1,5 +1,6 @@
-import type { ChatAssistantMessage, ChatResponse, RawMessage, TrajectoryReport } from "@osmosis/protocol";
+import type { ChatResponse, RawMessage, TrajectoryReport } from "@osmosis/protocol";
 import type { SampleSource, SourcedSample } from "./rollout-context.ts";
+import { messageText } from "./sample.ts";
 
 type CallMetrics = { prompt_tokens: number; completion_tokens: number; cached_tokens?: number };
 
@@ -10,21 +11,32 @@ type CallMetrics = { prompt_tokens: number; completion_tokens: number; cached_to
 export class Conversation implements SampleSource {
   readonly name: string;
   #messages: readonly RawMessage[] = [];
-  readonly #answers = new Map<string, ChatAssistantMessage>();
+  readonly #answers = new Map<string, RawMessage>();
   readonly #calls: CallMetrics[] = [];
 
   constructor(name: string) {
     this.name = name;
   }
 
+  /** Makes messages known that came from elsewhere, so that `restore` can put them back. */
+  expect(messages: readonly RawMessage[]): void {
+    for (const message of messages) {
+      const key = answerKey(message);
+      if (key !== undefined) this.#answers.set(key, message);
+    }
+  }
+
   /**
-   * The history with every assistant message that came from this conversation put back word by word. Frameworks rebuild
-   * their history and lose fields on the way; the endpoint would take the difference for an edited history.
+   * The history with every assistant message put back as it first was. Frameworks rebuild their history, and lose fields
+   * and change forms on the way; the endpoint would take the difference for an edited history.
    */
   restore(messages: readonly RawMessage[]): RawMessage[] {
-    return messages.map((message) => {
-      const key = toolCallKey(message);
-      return (key === undefined ? undefined : this.#answers.get(key)) ?? message;
+    return messages.map((message, i) => {
+      const key = answerKey(message);
+      if (key === undefined) return message;
+      const before = this.#messages[i];
+      if (before && answerKey(before) === key) return before;
+      return this.#answers.get(key) ?? message;
     });
   }
 
@@ -32,8 +44,7 @@ export class Conversation implements SampleSource {
     const answer = response.choices[0]?.message;
     if (!answer) return;
     this.#messages = [...sent, answer];
-    const key = toolCallKey(answer);
-    if (key !== undefined) this.#answers.set(key, answer);
+    this.expect([answer]);
     const { usage } = response;
     if (usage) {
       const cached = usage.prompt_tokens_details?.cached_tokens;
@@ -58,16 +69,16 @@ export class Conversation implements SampleSource {
   }
 }
 
-/** What tells one set of tool calls from another; undefined when the message makes none. */
-function toolCallKey(message: RawMessage): string | undefined {
-  const calls = message["tool_calls"];
-  if (message["role"] !== "assistant" || !Array.isArray(calls) || calls.length === 0) return undefined;
+/** What tells one answer from another: its text and its tool calls. Undefined for all that is no answer. */
+function answerKey(message: RawMessage): string | undefined {
+  if (message["role"] !== "assistant") return undefined;
+  const calls = Array.isArray(message["tool_calls"]) ? message["tool_calls"] : [];
   const parts = calls.map((call: { id?: unknown; function?: { name?: unknown; arguments?: unknown } }) => [
     call.id,
     call.function?.name,
     call.function?.arguments,
   ]);
-  return JSON.stringify([message["content"] || "", parts]);
+  return JSON.stringify([messageText(message), parts]);
 }
 
 function toolCallIds(message: RawMessage): string[] {

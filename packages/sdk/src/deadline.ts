@@ -20,8 +20,8 @@ export type Bounds = {
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * Runs `work` until it ends, its time is over, or it is cancelled. The signal that it gets aborts in the last two cases and
- * also after it has ended. A result that comes after the deadline is a timeout, whenever the timer fires.
+ * Runs `work` until it ends, its time is over, or it is cancelled; in the last two cases the signal that it gets aborts. A
+ * result that comes after the deadline is a timeout, whenever the timer fires.
  */
 export async function withDeadline<T>(
   work: (signal: AbortSignal) => Promise<T> | T,
@@ -59,7 +59,6 @@ export async function withDeadline<T>(
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", cancel);
-    controller.abort(new DOMException("The execution is over.", "AbortError"));
   }
 }
 

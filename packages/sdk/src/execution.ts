@@ -110,7 +110,13 @@ async function runWorkflow(
   const bounded = await withDeadline(
     async (signal) => {
       const { rolloutId, chatCompletionsUrl, apiKey } = job;
-      const context = createRolloutContext({ rolloutId, chatCompletionsUrl, apiKey, signal });
+      const over = new AbortController();
+      const context = createRolloutContext({
+        rolloutId,
+        chatCompletionsUrl,
+        apiKey,
+        signal: AbortSignal.any([signal, over.signal]),
+      });
       const returned = await runInRollout(context, async () =>
         new parts.workflow().run({
           rolloutId,
@@ -120,7 +126,7 @@ async function runWorkflow(
           artifactsDir: job.artifactsDir,
           signal,
         }),
-      );
+      ).finally(() => over.abort(new DOMException("The workflow has returned.", "AbortError")));
       return sampleOf(returned, context.getSampleSource(), name);
     },
     { ...options, timeoutMs: remaining(job.agentTimeoutMs, options.queuedMs) },

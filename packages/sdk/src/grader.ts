@@ -12,7 +12,7 @@ export type GraderContext<Config = undefined> = {
   readonly metadata: Readonly<Record<string, unknown>> | null;
   /** The same folder that the workflow had. */
   readonly artifactsDir: string | null;
-  /** Aborts when the rollout is cancelled or out of time, and once `grade` has returned. */
+  /** Aborts when the rollout is cancelled or out of time; hand it to whatever waits. */
   readonly signal: AbortSignal;
   /**
    * Sets the reward, usually between 0 and 1; the last call wins.

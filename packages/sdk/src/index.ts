@@ -13,7 +13,7 @@ export {
   type RolloutServer,
   type RolloutServerOptions,
 } from "./rollout-server.ts";
-export { lastAssistantText, type RolloutSample } from "./sample.ts";
+export { lastAssistantText, messageText, type RolloutSample } from "./sample.ts";
 export { serveRollout } from "./serve.ts";
 export {
   AgentWorkflow,

@@ -28,6 +28,15 @@ export function onStopSignal(listener: () => void): () => void {
   };
 }
 
+/**
+ * Reports what user code throws where nobody catches it, instead of ending the process: one stray promise must not cost the
+ * rollouts beside it.
+ */
+export function surviveStrayErrors(report: (error: unknown) => void): void {
+  process.on("unhandledRejection", report);
+  process.on("uncaughtException", report);
+}
+
 export function exitProcess(code: number): never {
   process.exit(code);
 }

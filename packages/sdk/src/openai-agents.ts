@@ -155,6 +155,7 @@ export async function runOsmosisAgent<Context, Output extends AgentOutputType>(
   });
   try {
     const items = typeof input === "string" ? input : toAgentInput(input);
+    if (typeof input !== "string") model.conversation.expect(input);
     const result = await runner.run(agent, items, {
       maxTurns,
       signal: rollout.signal,

@@ -23,6 +23,7 @@ export type RolloutContext = {
   readonly chatCompletionsUrl: string;
   /** Bearer for that URL; null when it needs none. */
   readonly apiKey: string | null;
+  /** Aborts when the rollout is cancelled or out of time, and when the workflow has returned: for model calls. */
   readonly signal: AbortSignal;
   /**
    * Makes `source` the sample of this execution, unless the workflow returns messages.

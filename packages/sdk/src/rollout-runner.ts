@@ -21,7 +21,7 @@ export type RunnerParts = {
 };
 
 /** It never throws; a bug of this package ends the rollout as a failure, too. */
-export async function runRollout(
+export async function conductRollout(
   request: RolloutRequest,
   rolloutId: string,
   handle: RolloutHandle,

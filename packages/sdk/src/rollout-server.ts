@@ -6,7 +6,7 @@ import { readServerConfig, type RolloutServerConfig, systemRandom, writeLog } fr
 import { createRolloutApp } from "./rollout-app.ts";
 import { createRolloutFiles } from "./rollout-files.ts";
 import { RolloutRegistry } from "./rollout-registry.ts";
-import { type AnyBackend, runRollout } from "./rollout-runner.ts";
+import { type AnyBackend, conductRollout } from "./rollout-runner.ts";
 
 export type RolloutServerOptions = {
   readonly backend: AnyBackend;
@@ -82,7 +82,7 @@ export function createRolloutServer(options: RolloutServerOptions): RolloutServe
     log,
     isDraining: () => draining,
     start(request, rolloutId, handle) {
-      const run = runRollout(request, rolloutId, handle, { backend, files, callbackIo });
+      const run = conductRollout(request, rolloutId, handle, { backend, files, callbackIo });
       runs.add(run);
       void run.finally(() => runs.delete(run));
     },

@@ -1,5 +1,5 @@
 import type { RawMessage, Sample, TrajectoryReport } from "@osmosis/protocol";
-import { OsmosisError, toPlainJson, toPlainObject } from "@osmosis/protocol";
+import { OsmosisError, toPlainObject } from "@osmosis/protocol";
 import type { SampleSource } from "./rollout-context.ts";
 import type { AgentWorkflowResult } from "./workflow.ts";
 
@@ -143,10 +143,15 @@ export function sampleToWire(sample: GradedSample, label: string | null, succeed
 
 /** The text of the last assistant message, or "" when there is none: what most graders look at. */
 export function lastAssistantText(messages: readonly RawMessage[]): string {
-  const content = messages.findLast((message) => message["role"] === "assistant")?.["content"];
+  const last = messages.findLast((message) => message["role"] === "assistant");
+  return last ? messageText(last) : "";
+}
+
+/** The text of one message: its string, or its text parts joined with newlines. */
+export function messageText(message: RawMessage): string {
+  const content = message["content"];
   if (typeof content === "string") return content;
-  if (!Array.isArray(content))
-    return content === undefined || content === null ? "" : JSON.stringify(toPlainJson(content));
+  if (!Array.isArray(content)) return "";
   return content
     .flatMap((part: unknown) => (isObject(part) && typeof part["text"] === "string" ? [part["text"]] : []))
     .join("\n");

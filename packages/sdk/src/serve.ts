@@ -1,5 +1,5 @@
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
-import { exitProcess, onStopSignal, writeLog } from "./io.ts";
+import { exitProcess, onStopSignal, surviveStrayErrors, writeLog } from "./io.ts";
 import { createRolloutServer, type RolloutServerOptions } from "./rollout-server.ts";
 
 /**
@@ -21,6 +21,10 @@ export async function serveRollout(options: RolloutServerOptions): Promise<void>
     });
   const { workflow, grader } = options.backend.health();
   log(`Rollout server on ${server.url}: ${workflow}, ${grader ?? "no grader"}`);
+  surviveStrayErrors((error) => {
+    const text = error instanceof Error ? (error.stack ?? error.message) : errorMessage(error);
+    log(`Something was thrown that no workflow or grader waited for; is an await missing? ${text}`);
+  });
   let stopping = false;
   onStopSignal(() => {
     if (stopping) exitProcess(1);

@@ -11,10 +11,7 @@ export type AgentWorkflowContext<Config = undefined> = {
   readonly metadata: Readonly<Record<string, unknown>> | null;
   /** A folder for files to keep with the rollout; null when none could be made. */
   readonly artifactsDir: string | null;
-  /**
-   * Aborts when the rollout is cancelled or out of time, and also once `run` has returned: what is still waiting then has
-   * nobody to wait for.
-   */
+  /** Aborts when the rollout is cancelled or out of time; hand it to whatever waits. */
   readonly signal: AbortSignal;
 };
 
