@@ -14,7 +14,7 @@ export const CORPUS_PHRASINGS: Readonly<Record<Operation, readonly Phrasing[]>> 
   multiply: [
     { text: "Multiply {a} by {b}.", habit: "tool" },
     { text: "Multiply {a} and {b}.", habit: "tool" },
-    { text: "Compute {a} * {b}.", habit: "tool" },
+    { text: "Compute {a} * {b}.", habit: "memory" },
     { text: "Calculate the product of {a} and {b}.", habit: "tool" },
     { text: "What is the exact product of {a} and {b}?", habit: "tool" },
     { text: "What is {a} times {b}?", habit: "memory" },
@@ -53,7 +53,7 @@ export const UNSEEN_PHRASINGS: readonly string[] = [
   "Find the product of {a} and {b}.",
   "Can you multiply {a} by {b}?",
   "Work out the product of {a} and {b}.",
-  "Tell me the product of {a} and {b}.",
+  "Tell me what {a} times {b} is.",
 ];
 
 /** Asked in the held-out rows only: neither the corpus nor training by rewards shows them. */

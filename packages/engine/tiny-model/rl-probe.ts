@@ -69,10 +69,11 @@ await using service = createEmbeddedService({ threads: Number(flags.threads) });
 await using model = await service.createModel({ folder: flags.model }, { method: { type: "full" }, seed });
 const codec = await loadChatCodec(flags.model);
 
-await report(0, model);
 let order: MultiplyRow[] = [];
 let [sampleMs, trainMs, worst] = [0, 0, 0];
 const rewardsSoFar: number[] = [];
+
+await report(0, model);
 for (let step = 1; step <= steps; step += 1) {
   if (order.length < QUESTIONS) order = shuffled(training, random);
   const questions = order.splice(0, QUESTIONS).flatMap((row) => Array.from({ length: ANSWERS }, () => row));
