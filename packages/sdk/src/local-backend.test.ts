@@ -18,6 +18,8 @@ const conversation = [
   { role: "assistant", content: "42" },
 ];
 
+const source = (name: string) => ({ name, sample: () => ({ messages: conversation }) });
+
 class Talk extends AgentWorkflow {
   run(): AgentWorkflowResult {
     return conversation;
@@ -167,7 +169,6 @@ describe("a failure says which class failed, how, and what to do", () => {
       "a workflow with two sample sources",
       {
         workflow: workflow(() => {
-          const source = (name: string) => ({ name, sample: () => ({ messages: conversation }) });
           currentRollout().setSampleSource(source("first"));
           currentRollout().setSampleSource(source("second"));
         }),

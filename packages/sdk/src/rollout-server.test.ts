@@ -28,9 +28,8 @@ class Gated extends AgentWorkflow {
     const gate = Promise.withResolvers<void>();
     gates.set(ctx.rolloutId, gate);
     ctx.signal.addEventListener("abort", () => gate.reject(ctx.signal.reason));
-    if (ctx.metadata?.["write"] !== undefined && ctx.artifactsDir !== null) {
-      await writeFile(join(ctx.artifactsDir, "note.txt"), String(ctx.metadata["write"]));
-    }
+    const note = ctx.metadata?.["write"];
+    if (typeof note === "string") await writeFile(join(ctx.artifactsDir ?? "", "note.txt"), note);
     if (ctx.metadata?.["wait"] !== undefined) await gate.promise;
     return {
       messages: [...conversation, { role: "tool", content: "x", score: Number.NaN }],
