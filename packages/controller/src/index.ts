@@ -8,14 +8,18 @@ export type {
   RolloutSampling,
   RolloutTrace,
 } from "./gateway/rollout-session.ts";
-export { connectRolloutServer } from "./rollout/server-client.ts";
+export { RolloutServerError, connectRolloutServer } from "./rollout/server-client.ts";
 export type { RolloutServer, RolloutServerOptions } from "./rollout/server-client.ts";
+export { driveRollout } from "./rollout/drive-rollout.ts";
+export type { DriveRolloutOptions, RolloutTimeouts } from "./rollout/drive-rollout.ts";
+export { rolloutIdOf, rolloutSeed } from "./rollout/rollout-id.ts";
+export type { RolloutIdentity } from "./rollout/rollout-id.ts";
 export { stepsOf } from "./grpo/schedule.ts";
 export { trainRun } from "./grpo/train.ts";
 export type { TrainPorts, TrainRunOptions } from "./grpo/train.ts";
 export { evaluateRun } from "./evaluation/evaluate.ts";
 export type { EvaluateRunOptions } from "./evaluation/evaluate.ts";
-export { evaluationResults } from "./evaluation/results.ts";
+export { evaluationResults, isSkipped } from "./evaluation/results.ts";
 export type { EvaluatedRollout, EvaluationFacts } from "./evaluation/results.ts";
 export type { RunEnd, RunPorts } from "./run-ports.ts";
 export * from "./dataset/index.ts";

@@ -1,6 +1,9 @@
 import type { DatasetRow, EvalRunConfig, RolloutRecord } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../gateway/gateway.ts";
+import { collectRollouts, noneScored, recordIndex } from "../rollout/collect-rollouts.ts";
+import { driveRollout } from "../rollout/drive-rollout.ts";
+import { rolloutSeed } from "../rollout/rollout-id.ts";
 import type { RolloutServer } from "../rollout/server-client.ts";
 import type { RunEnd, RunPorts } from "../run-ports.ts";
 
@@ -18,7 +21,49 @@ export type EvaluateRunOptions = {
   readonly signal: AbortSignal;
 };
 
-/** Runs an evaluation to its end. */
+/**
+ * Runs `n` rollouts of each row, `batch_size` rows at a time. An evaluation in which no rollout got a reward has failed:
+ * it says nothing about the model.
+ *
+ * @throws the signal's reason when it aborts, and whatever a port throws.
+ */
 export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> {
-  throw new Error(`not yet: ${options.runId}`);
+  const { runId, config, gateway, server, rows, ports, clock } = options;
+  const { evaluation, advanced } = config;
+  if (rows.length === 0) return { status: "failed", error: "The evaluation has no rows." };
+  const phase = "eval" as const;
+  const tasks = rows.flatMap((row) =>
+    Array.from({ length: evaluation.n }, (_, sampleIndex) => ({ row, sampleIndex })),
+  );
+
+  const collected = await collectRollouts(tasks, {
+    concurrency: evaluation.batch_size * evaluation.n,
+    recordedOf: recordIndex(options.recorded, { phase, step: 0 }),
+    record: ports.record,
+    stopReason: () => undefined,
+    signal: options.signal,
+    drive: ({ row, sampleIndex }, signal) =>
+      driveRollout({
+        server,
+        gateway,
+        row,
+        identity: { runId, phase, step: 0, sampleIndex },
+        seed: rolloutSeed(advanced.seed, { phase, step: 0, rowIndex: row.row_index, sampleIndex }),
+        sampling: {
+          temperature: advanced.temperature,
+          topP: advanced.top_p,
+          maxTokens: advanced.max_tokens,
+          wins: "request",
+        },
+        timeouts: {
+          agentSeconds: evaluation.agent_workflow_timeout_s,
+          graderSeconds: evaluation.grader_timeout_s,
+        },
+        grade: true,
+        clock,
+        signal,
+      }),
+  });
+  const error = collected.type === "stopped" ? collected.reason : noneScored(collected.rollouts);
+  return error === undefined ? { status: "finished" } : { status: "failed", error };
 }

@@ -1,4 +1,6 @@
-import type { EvalResults, RolloutRecord } from "@osmosis/protocol";
+import { isInfrastructureFailure } from "@osmosis/protocol";
+import type { EvalResults, OutcomeCounts, RolloutOutcome, RolloutRecord } from "@osmosis/protocol";
+import { clusteredMeanInterval, passAtK, quantile, wilsonInterval } from "./statistics.ts";
 
 /** The part of a rollout record that statistics read. */
 export type EvaluatedRollout = Pick<
@@ -9,18 +11,103 @@ export type EvaluatedRollout = Pick<
 export type EvaluationFacts = {
   /** Smallest reward that passes. */
   readonly passThreshold: number;
-  /** Attempts per row that were asked for. */
-  readonly attempts: number;
   readonly sampledRows: number;
   readonly totalDatasetRows: number;
   /** Null for a hosted provider, whose own default holds. */
   readonly temperature: number | null;
 };
 
-/** What an evaluation says, so far or at its end. Pure: the order of the rollouts does not matter. */
+/**
+ * True when the rollout says nothing about the model, so that no rate counts it: its infrastructure failed, or somebody
+ * ended it.
+ */
+export function isSkipped(outcome: RolloutOutcome): boolean {
+  return isInfrastructureFailure(outcome) || outcome === "cancelled";
+}
+
+/**
+ * What an evaluation says, so far or at its end. Pure: the order of the rollouts does not matter.
+ *
+ * - `pass_rate` is passes by rollouts that were not skipped, those without a reward included; its interval is Wilson's,
+ *   which takes the rollouts as independent.
+ * - `score` is the mean reward over the graded rollouts; its interval is Student's t around the mean, with the attempts
+ *   at one row as a cluster, so that many attempts at few rows do not feign precision. None below two rows.
+ * - `reward_stats.std` is the population's.
+ * - `pass_at_k` is the unbiased estimate of arXiv 2107.03374 for k = 1, 2, 4 …, each over the rows with k attempts that
+ *   were not skipped; absent when no row has two.
+ */
 export function evaluationResults(
   rollouts: readonly EvaluatedRollout[],
   facts: EvaluationFacts,
 ): EvalResults {
-  throw new Error(`not yet: ${rollouts.length} ${facts.attempts}`);
+  const counted = rollouts.filter(({ outcome }) => !isSkipped(outcome));
+  const graded = counted.flatMap(({ row_index, reward }) => (reward === null ? [] : [{ row_index, reward }]));
+  const rewards = graded.map(({ reward }) => reward).sort((a, b) => a - b);
+  const passes = (reward: number | null): boolean => reward !== null && reward >= facts.passThreshold;
+  const passed = rewards.filter(passes).length;
+  const score = rewards.length === 0 ? null : mean(rewards);
+  return {
+    score,
+    score_ci: clusteredMeanInterval(
+      graded.map(({ row_index, reward }) => ({ cluster: row_index, value: reward })),
+    ),
+    pass_rate: counted.length === 0 ? 0 : passed / counted.length,
+    pass_rate_ci: wilsonInterval(passed, counted.length),
+    temperature: facts.temperature,
+    pass_threshold: facts.passThreshold,
+    graded: graded.length,
+    passed,
+    failed: counted.length - graded.length,
+    skipped: rollouts.length - counted.length,
+    total_runs: rollouts.length,
+    sampled_rows: facts.sampledRows,
+    total_dataset_rows: facts.totalDatasetRows,
+    total_tokens: rollouts.reduce(
+      (sum, { prompt_tokens, completion_tokens }) => sum + prompt_tokens + completion_tokens,
+      0,
+    ),
+    outcomes: outcomeCounts(rollouts),
+    reward_stats:
+      score === null
+        ? null
+        : {
+            mean: score,
+            std: Math.sqrt(mean(rewards.map((reward) => (reward - score) ** 2))),
+            min: quantile(rewards, 0),
+            median: quantile(rewards, 0.5),
+            max: quantile(rewards, 1),
+            ...passAtKByRow(counted, passes),
+          },
+  };
+}
+
+function outcomeCounts(rollouts: readonly EvaluatedRollout[]): OutcomeCounts {
+  const counts: OutcomeCounts = {};
+  for (const { outcome } of rollouts) counts[outcome] = (counts[outcome] ?? 0) + 1;
+  return counts;
+}
+
+function passAtKByRow(
+  counted: readonly EvaluatedRollout[],
+  passes: (reward: number | null) => boolean,
+): { pass_at_k?: Record<string, number> } {
+  const rows = new Map<number, { attempts: number; passes: number }>();
+  for (const { row_index, reward } of counted) {
+    const row = rows.get(row_index) ?? { attempts: 0, passes: 0 };
+    row.attempts += 1;
+    if (passes(reward)) row.passes += 1;
+    rows.set(row_index, row);
+  }
+  const most = Math.max(0, ...[...rows.values()].map(({ attempts }) => attempts));
+  if (most < 2) return {};
+  const pass_at_k: Record<string, number> = {};
+  for (let k = 1; k <= most; k *= 2) {
+    const enough = [...rows.values()].filter(({ attempts }) => attempts >= k);
+    pass_at_k[String(k)] = mean(enough.map((row) => passAtK(row.attempts, row.passes, k)));
+  }
+  return { pass_at_k };
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

@@ -1,0 +1,42 @@
+/** The advantage of each member of a group over the others, from their rewards. */
+export type AdvantageEstimator = (rewards_G: readonly number[]) => number[];
+
+/** Reward minus the group's mean (Dr. GRPO, arXiv 2503.20783). */
+export const centred: AdvantageEstimator = (rewards_G) => {
+  const mean = meanOf(rewards_G);
+  return rewards_G.map((reward) => reward - mean);
+};
+
+/** Centred, divided by the group's unbiased standard deviation plus epsilon (GRPO, arXiv 2402.03300). */
+export function groupStd(epsilon: number): AdvantageEstimator {
+  return (rewards_G) => {
+    const centred_G = centred(rewards_G);
+    if (rewards_G.length < 2) return centred_G.map(() => 0);
+    const variance = centred_G.reduce((sum, value) => sum + value * value, 0) / (rewards_G.length - 1);
+    return centred_G.map((value) => value / (Math.sqrt(variance) + epsilon));
+  };
+}
+
+/** Reward minus the mean of the others (RLOO, arXiv 2402.14740). */
+export const rloo: AdvantageEstimator = (rewards_G) => {
+  const size = rewards_G.length;
+  return size < 2 ? rewards_G.map(() => 0) : centred(rewards_G).map((value) => (value * size) / (size - 1));
+};
+
+/** Centred, divided by the group's mean plus epsilon (MaxRL, arXiv 2602.02710); for rewards of 0 and above. */
+export function maxRl(epsilon: number): AdvantageEstimator {
+  return (rewards_G) => {
+    const mean = meanOf(rewards_G);
+    return rewards_G.map((reward) => (reward - mean) / (mean + epsilon));
+  };
+}
+
+/** The estimators by their names in `[advanced].advantage`. */
+export const ADVANTAGES = { centred, group_std: groupStd(1e-6), rloo } as const satisfies Record<
+  string,
+  AdvantageEstimator
+>;
+
+function meanOf(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}

@@ -1,0 +1,162 @@
+import type { ForwardBackwardResult, LossSpec } from "@osmosis/engine";
+import type { RolloutRecord } from "@osmosis/protocol";
+import { isSkipped } from "../evaluation/results.ts";
+import type { Group, TrainingBatch } from "./batch.ts";
+
+/** Names and values of a step's curves; values are finite. */
+export type Metrics = Readonly<Record<string, number>>;
+
+/** Smallest reward that counts as a pass in training, where no threshold is configured. */
+const PASS_THRESHOLD = 1;
+
+/** What the rollouts of a step say. Means are over rewarded rollouts; a curve without a value is left out. */
+export function rolloutMetrics(
+  groups_P: readonly Group[],
+  facts: { readonly weightsVersion: number; readonly temperature: number },
+): Metrics {
+  const rollouts = groups_P.flatMap(({ rollouts_G }) => rollouts_G);
+  const rewards = rollouts.flatMap(({ reward }) => (reward === null ? [] : [reward]));
+  const sampled = rollouts.filter(({ completion_tokens }) => completion_tokens > 0);
+  const ages = sampled.map((rollout) => Math.max(0, facts.weightsVersion - rollout.weights_version_min));
+  return finite({
+    ...rewardMetrics(rewards),
+    "rollout/pass_rate": passRate(rollouts),
+    "rollout/n": rollouts.length,
+    "rollout/scored": rewards.length,
+    "rollout/temperature": facts.temperature,
+    ...groupMetrics(groups_P),
+    ...outcomeMetrics(rollouts),
+    "rollout/response_lengths": mean(sampled.map(({ completion_tokens }) => completion_tokens)),
+    "rollout/response_len/max": Math.max(...sampled.map(({ completion_tokens }) => completion_tokens)),
+    "rollout/total_lengths": mean(sampled.map(totalLength)),
+    "rollout/truncated_ratio": mean(rollouts.map(({ outcome }) => (outcome === "truncated" ? 1 : 0))),
+    "rollout/model_calls": mean(rollouts.map(({ model_calls }) => model_calls)),
+    "rollout/prefix_breaks": sum(rollouts.map(({ prefix_breaks }) => prefix_breaks)),
+    "rollout/duration_seconds/mean": mean(rollouts.map(({ duration_ms }) => duration_ms / 1000)),
+    "rollout/duration_seconds/max": Math.max(...rollouts.map(({ duration_ms }) => duration_ms / 1000)),
+    "rollout/staleness/mean": mean(ages),
+    "rollout/staleness/max": Math.max(...ages),
+    "rollout/mixed_versions": mean(
+      sampled.map((rollout) => (rollout.weights_version_min === rollout.weights_version_max ? 0 : 1)),
+    ),
+  });
+}
+
+function rewardMetrics(rewards: readonly number[]): Record<string, number> {
+  const average = mean(rewards);
+  return {
+    "rollout/raw_reward": average,
+    "rollout/reward_std": Math.sqrt(mean(rewards.map((reward) => (reward - average) ** 2))),
+    "rollout/reward_min": Math.min(...rewards),
+    "rollout/reward_max": Math.max(...rewards),
+  };
+}
+
+/** As an evaluation counts it: a rollout without a reward has not passed, one whose infrastructure failed is not counted. */
+function passRate(rollouts: readonly RolloutRecord[]): number {
+  const counted = rollouts.filter(({ outcome }) => !isSkipped(outcome));
+  return mean(counted.map(({ reward }) => (reward !== null && passes(reward) ? 1 : 0)));
+}
+
+function passes(reward: number): boolean {
+  return reward >= PASS_THRESHOLD;
+}
+
+/** Shares of the groups with at least one reward: what they can still teach, and why not. */
+function groupMetrics(groups_P: readonly Group[]): Record<string, number> {
+  const rewards_P_G = groups_P
+    .map(({ rollouts_G }) => rollouts_G.flatMap(({ reward }) => (reward === null ? [] : [reward])))
+    .filter((rewards_G) => rewards_G.length > 0);
+  const share = (test: (rewards_G: readonly number[]) => boolean): number =>
+    mean(rewards_P_G.map((rewards_G) => (test(rewards_G) ? 1 : 0)));
+  return {
+    "rollout/group/all_same": share((rewards_G) => new Set(rewards_G).size === 1),
+    "rollout/group/all_good": share((rewards_G) => rewards_G.every(passes)),
+    "rollout/group/all_bad": share((rewards_G) => !rewards_G.some(passes)),
+    "rollout/group/mixed": share((rewards_G) => rewards_G.some(passes) && !rewards_G.every(passes)),
+  };
+}
+
+function outcomeMetrics(rollouts: readonly RolloutRecord[]): Record<string, number> {
+  const counts: Record<string, number> = { "rollout/outcome/ok": 0 };
+  for (const { outcome } of rollouts) {
+    const key = `rollout/outcome/${outcome}`;
+    counts[key] = (counts[key] ?? 0) + 1;
+  }
+  return counts;
+}
+
+function totalLength({ sequences }: RolloutRecord): number {
+  return sum(sequences.map(({ tokens }) => tokens.length));
+}
+
+/** What the update says about itself, and how far trainer and sampler are apart. */
+export function updateMetrics(batch: TrainingBatch, result: ForwardBackwardResult, loss: LossSpec): Metrics {
+  const drift = driftOf(batch, result, loss);
+  return finite({
+    "train/loss": result.loss,
+    "train/entropy_loss": result.entropy,
+    "train/tokens": batch.sampledTokens,
+    "train/sequences": batch.data_B.length,
+    ...drift,
+  });
+}
+
+/**
+ * Over the sampled tokens, with d = trainer's log probability minus sampler's: the mean of e^d - 1 - d (the estimator k3
+ * of the KL divergence, at http://joschu.net/blog/kl-approx.html), |d|, and the share of tokens whose loss is clipped.
+ */
+function driftOf(
+  { data_B }: TrainingBatch,
+  { logprobs_B_T }: ForwardBackwardResult,
+  loss: LossSpec,
+): Record<string, number> {
+  let [tokens, k3, absolute, largest, low, high] = [0, 0, 0, 0, 0, 0];
+  for (const [b, { weights_T, advantages_T, samplerLogprobs_T }] of data_B.entries()) {
+    for (const [t, weight] of weights_T.entries()) {
+      if (weight === 0) continue;
+      const difference = (logprobs_B_T[b]?.[t] ?? 0) - (samplerLogprobs_T[t] ?? 0);
+      const ratio = Math.exp(difference);
+      const advantage = advantages_T[t] ?? 0;
+      tokens += 1;
+      k3 += ratio - 1 - difference;
+      absolute += Math.abs(difference);
+      largest = Math.max(largest, Math.abs(difference));
+      if ("clipLow" in loss && ratio < loss.clipLow && advantage < 0) low += 1;
+      if ("clipHigh" in loss && ratio > loss.clipHigh && advantage > 0) high += 1;
+    }
+  }
+  return {
+    "train/train_rollout_kl": k3 / tokens,
+    "train/train_rollout_logprob_abs_diff": absolute / tokens,
+    "train/train_rollout_logprob_abs_diff_max": largest,
+    "train/pg_clipfrac": (low + high) / tokens,
+    "train/clip_fraction/low": low / tokens,
+    "train/clip_fraction/high": high / tokens,
+  };
+}
+
+/** What the held-out rows say about the weights after a step. */
+export function validationMetrics(rollouts: readonly RolloutRecord[], temperature: number): Metrics {
+  const rewards = rollouts.flatMap(({ reward }) => (reward === null ? [] : [reward]));
+  return finite({
+    "eval/validation/reward": mean(rewards),
+    "eval/validation/pass_rate": passRate(rollouts),
+    "eval/validation/n": rollouts.length,
+    "eval/validation/scored": rewards.length,
+    "eval/validation/temperature": temperature,
+  });
+}
+
+/** The metrics without those that have no value: a mean of nothing, a maximum of nothing. */
+export function finite(metrics: Readonly<Record<string, number>>): Metrics {
+  return Object.fromEntries(Object.entries(metrics).filter(([, value]) => Number.isFinite(value)));
+}
+
+function mean(values: readonly number[]): number {
+  return sum(values) / values.length;
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}

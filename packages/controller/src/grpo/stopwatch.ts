@@ -1,0 +1,36 @@
+import type { RolloutRecord } from "@osmosis/protocol";
+import type { Clock } from "../clock.ts";
+import type { TrainingBatch } from "./batch.ts";
+import type { Metrics } from "./metrics.ts";
+
+export type StepPhase = "rollout" | "train" | "update_weights" | "validation";
+
+/** Takes the time of a step's phases. */
+export type Stopwatch = {
+  time<Result>(phase: StepPhase, work: () => Promise<Result>): Promise<Result>;
+  /** Seconds by phase so far, and tokens per second. */
+  metrics(rollouts: readonly RolloutRecord[], batch: TrainingBatch): Metrics;
+};
+
+export function createStopwatch(clock: Clock): Stopwatch {
+  const startedAt = clock.now();
+  const seconds: Partial<Record<StepPhase, number>> = {};
+  return {
+    async time(phase, work) {
+      const before = clock.now();
+      const result = await work();
+      seconds[phase] = (clock.now() - before) / 1000;
+      return result;
+    },
+    metrics(rollouts, batch) {
+      const sampledTokens = rollouts.reduce((sum, { completion_tokens }) => sum + completion_tokens, 0);
+      const trainedTokens = batch.data_B.reduce((sum, { tokens_T }) => sum + tokens_T.length, 0);
+      return {
+        ...Object.fromEntries(Object.entries(seconds).map(([phase, value]) => [`perf/${phase}_time`, value])),
+        "perf/step_time": (clock.now() - startedAt) / 1000,
+        "perf/sample_tokens_per_second": sampledTokens / (seconds.rollout ?? 0),
+        "perf/train_tokens_per_second": trainedTokens / (seconds.train ?? 0),
+      };
+    },
+  };
+}

@@ -1,0 +1,30 @@
+import { seedOf } from "../seed.ts";
+
+/** Which rollout of a run it is. A run that is taken up again after a crash names it the same. */
+export type RolloutIdentity = {
+  readonly runId: string;
+  readonly phase: "eval" | "train" | "validation";
+  /** 0 in an evaluation. */
+  readonly step: number;
+  readonly rowIndex: number;
+  readonly sampleIndex: number;
+};
+
+/**
+ * The rollout's id: one path segment. `attempt` is 0 unless a server still held an earlier execution of the same rollout.
+ */
+export function rolloutIdOf(
+  { runId, phase, step, rowIndex, sampleIndex }: RolloutIdentity,
+  attempt: number,
+): string {
+  const id = `${runId}-${phase}-s${step}-r${rowIndex}-n${sampleIndex}`;
+  return attempt === 0 ? id : `${id}-a${attempt}`;
+}
+
+/** What the rollout samples with: the same at every attempt, another for each other rollout. */
+export function rolloutSeed(
+  runSeed: number,
+  { phase, step, rowIndex, sampleIndex }: Omit<RolloutIdentity, "runId">,
+): number {
+  return seedOf(runSeed, phase, step, rowIndex, sampleIndex);
+}

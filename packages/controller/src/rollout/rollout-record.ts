@@ -1,0 +1,100 @@
+import { ChatMessage, outcomeOf } from "@osmosis/protocol";
+import type {
+  DatasetRow,
+  RolloutOutcome,
+  RolloutRecord,
+  RolloutResultReply,
+  Sample,
+} from "@osmosis/protocol";
+import type { RolloutTrace } from "../gateway/rollout-session.ts";
+import type { RolloutIdentity } from "./rollout-id.ts";
+
+/** How a rollout ended, before the model's side is known. */
+export type RolloutEnd =
+  | { readonly type: "reply"; readonly reply: RolloutResultReply }
+  | { readonly type: "failed"; readonly outcome: RolloutOutcome; readonly error: string };
+
+/** Everything that is kept of a rollout. */
+export function recordOf(facts: {
+  readonly rolloutId: string;
+  readonly identity: Omit<RolloutIdentity, "rowIndex">;
+  readonly row: DatasetRow;
+  readonly end: RolloutEnd;
+  /** Undefined when no execution began. */
+  readonly trace: RolloutTrace | undefined;
+  readonly grade: boolean;
+  readonly durationMs: number;
+}): RolloutRecord {
+  const { rolloutId, identity, row, end, trace, grade, durationMs } = facts;
+  const sample = end.type === "reply" ? (end.reply.sample ?? undefined) : undefined;
+  return {
+    rollout_id: rolloutId,
+    phase: identity.phase,
+    step: identity.step,
+    row_index: row.row_index,
+    sample_index: identity.sampleIndex,
+    ...classify(end, trace, grade),
+    label: row.label,
+    messages: conversationOf(sample, trace, row),
+    metrics: metricsOf(sample),
+    sequences: [...(trace?.sequences ?? [])],
+    weights_version_min: trace?.weightsVersionMin ?? 0,
+    weights_version_max: trace?.weightsVersionMax ?? 0,
+    prompt_tokens: trace?.promptTokens ?? 0,
+    completion_tokens: trace?.completionTokens ?? 0,
+    model_calls: trace?.modelCalls ?? 0,
+    prefix_breaks: trace?.prefixBreaks ?? 0,
+    duration_ms: durationMs,
+    trajectory: null,
+  };
+}
+
+/** The outcome, once the model's side is known. */
+export function classify(
+  end: RolloutEnd,
+  trace: RolloutTrace | undefined,
+  grade: boolean,
+): { readonly outcome: RolloutOutcome; readonly reward: number | null; readonly error: string | null } {
+  if (end.type === "failed") {
+    if (end.outcome === "timeout" && trace?.failure !== undefined) {
+      return { outcome: "provider", reward: null, error: trace.failure.message };
+    }
+    return { outcome: end.outcome, reward: null, error: end.error };
+  }
+  const { reply } = end;
+  const outcome = outcomeOf(reply);
+  if (outcome !== "ok") {
+    const providers = outcome === "agent" || outcome === "timeout" || outcome === "provider";
+    if (providers && trace?.failure !== undefined) {
+      return { outcome: "provider", reward: null, error: trace.failure.message };
+    }
+    return { outcome, reward: null, error: reply.err_message ?? `The rollout ended as ${reply.status}.` };
+  }
+  const done = trace?.truncated === true ? "truncated" : "ok";
+  if (!grade) return { outcome: done, reward: null, error: null };
+  if (reply.sample == null) {
+    return { outcome: "agent", reward: null, error: "The rollout succeeded but sent no sample." };
+  }
+  if (reply.sample.remove_sample === true) return { outcome: done, reward: null, error: null };
+  const { reward } = reply.sample;
+  if (typeof reward === "number" && Number.isFinite(reward)) return { outcome: done, reward, error: null };
+  return { outcome: "grader", reward: null, error: "The grader gave no finite reward." };
+}
+
+/** The sample's own messages where they are chat messages, else what passed through the gateway. */
+function conversationOf(
+  sample: Sample | undefined,
+  trace: RolloutTrace | undefined,
+  row: DatasetRow,
+): RolloutRecord["messages"] {
+  const own = sample?.messages ?? [];
+  if (own.length > 0 && own.every((message) => ChatMessage.safeParse(message).success)) return own;
+  if (trace !== undefined && trace.messages.length > 0) return [...trace.messages];
+  return own.length > 0 ? own : [...row.messages];
+}
+
+function metricsOf(sample: Sample | undefined): Record<string, number> {
+  return Object.fromEntries(
+    Object.entries(sample?.metrics ?? {}).flatMap(([name, value]) => (value === null ? [] : [[name, value]])),
+  );
+}
