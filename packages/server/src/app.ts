@@ -3,14 +3,22 @@ import { Hono } from "hono";
 import manifest from "../package.json" with { type: "json" };
 import { blobRoutes } from "./blobs/routes.ts";
 import { accountRoutes } from "./features/accounts/routes.ts";
+import { datasetRoutes } from "./features/datasets/routes.ts";
+import { secretRoutes } from "./features/secrets/routes.ts";
 import { workspaceRoutes } from "./features/workspaces/routes.ts";
 import type { AppEnv } from "./http/context.ts";
+import { gitRoutes } from "./git/smart-http.ts";
 import { dashboardRoutes } from "./http/dashboard.ts";
 import { errorAnswer } from "./http/envelope.ts";
 import type { Platform } from "./platform.ts";
 
 /** The routes of every feature. A feature adds its factory here. Paths are absolute, so the order does not matter. */
-const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [accountRoutes, workspaceRoutes];
+const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [
+  accountRoutes,
+  workspaceRoutes,
+  datasetRoutes,
+  secretRoutes,
+];
 
 /** The whole HTTP interface on an open platform. */
 export function createApp(platform: Platform): Hono {
@@ -39,6 +47,7 @@ export function createApp(platform: Platform): Hono {
 
   for (const routes of FEATURES) app.route("/", routes(platform));
   app.route("/", blobRoutes(platform));
+  app.route("/", gitRoutes(platform));
   app.route("/", dashboardRoutes(platform.config.webFolder));
   return app;
 }

@@ -21,15 +21,14 @@ export interface ServerConfig {
   webFolder: string;
   /** The checkout whose `@osmosis/sdk` and `@osmosis/protocol` are packed into new workspaces. */
   sourceFolder: string;
-  /** What child processes need to find system programs. */
-  path: string;
+  /** All that Git and npm see of the server's environment: where programs and caches are, and how to reach the network. */
+  toolEnvironment: Readonly<Record<string, string>>;
 }
 
 const Environment = z.object({
   DATABASE_URL: z.string().min(1).optional(),
   OSMOSIS_PUBLIC_URL: z.url().optional(),
   OSMOSIS_MASTER_KEY: z.base64().optional(),
-  PATH: z.string().default("/usr/local/bin:/usr/bin:/bin"),
 });
 
 const repositoryFolder = resolve(import.meta.dirname, "../../..");
@@ -54,6 +53,17 @@ export function readConfig(
     templateFolder: join(repositoryFolder, "templates/workspace"),
     webFolder: join(repositoryFolder, "packages/web/dist"),
     sourceFolder: repositoryFolder,
-    path: variables.PATH,
+    toolEnvironment: pickEnvironment(environment),
   };
+}
+
+const TOOL_VARIABLES =
+  /^(PATH|HOME|USERPROFILE|APPDATA|LOCALAPPDATA|SystemRoot|TMPDIR|TEMP|TMP|(HTTPS?|NO)_PROXY|NODE_EXTRA_CA_CERTS|npm_config_\w+)$/i;
+
+function pickEnvironment(environment: Readonly<Record<string, string | undefined>>): Record<string, string> {
+  const picked: Record<string, string> = {};
+  for (const [name, value] of Object.entries(environment)) {
+    if (value !== undefined && TOOL_VARIABLES.test(name)) picked[name] = value;
+  }
+  return picked;
 }

@@ -7,10 +7,17 @@ import type { ServerConfig } from "./config.ts";
 import { openDatabase, type DatabaseLocation } from "./database/open.ts";
 import type { Tables } from "./database/tables.ts";
 import { createAccounts, type Accounts, type User } from "./features/accounts/service.ts";
+import { processDatasets } from "./features/datasets/processing.ts";
+import { createDatasets, type Datasets } from "./features/datasets/service.ts";
+import { createSecrets, type Secrets } from "./features/secrets/service.ts";
 import { createWorkspaces, type Workspaces } from "./features/workspaces/service.ts";
+import { createRepositories, type Repositories } from "./git/repositories.ts";
+import { createGit, type Git } from "./git/run-git.ts";
 import { openKeys, readOrCreateSecret, type Keys } from "./keys.ts";
+import { createBell } from "./queue/bell.ts";
 import { QUEUES } from "./queue/job-types.ts";
 import { openQueue, type Queue } from "./queue/queue.ts";
+import { createSeed } from "./seed/seed-folder.ts";
 
 /** One line of the server's log. No secrets in it. */
 export type Log = (entry: {
@@ -36,7 +43,12 @@ export interface Platform extends AsyncDisposable {
   /** Bearer of workers: the text of `<dataFolder>/worker-secret`. */
   readonly workerSecret: string;
   readonly accounts: Accounts;
+  readonly git: Git;
+  /** Commits and files of the workspaces' repositories. */
+  readonly repositories: Repositories;
   readonly workspaces: Workspaces;
+  readonly secrets: Secrets;
+  readonly datasets: Datasets;
   /** Whoever started the server. */
   readonly owner: User;
 }
@@ -72,7 +84,15 @@ export async function openPlatform(parts: {
   const blobUrls = createSignedUrls({ url, key: keys.derive("blob-urls"), now });
   const accounts = createAccounts({ db, now, url, keys });
   const owner = await accounts.ensureOwner();
-  const workspaces = createWorkspaces({ db });
+  const git = createGit(config.toolEnvironment);
+  const repositories = createRepositories({ folder: join(config.dataFolder, "git"), git, now });
+  const seed = createSeed({ ...config, cacheFolder: join(config.dataFolder, "cache"), log });
+  const workspaces = createWorkspaces({ db, repositories, now, seed });
+  await workspaces.syncAll();
+  const secrets = createSecrets({ db, key: keys.derive("secrets"), now });
+  const datasetBell = createBell();
+  const datasets = createDatasets({ db, queue, blobs, blobUrls, now, url, bell: datasetBell });
+  opened.use(processDatasets({ db, queue, blobs, now, log, bell: datasetBell }));
   const resources = opened.move();
   return {
     config,
@@ -87,7 +107,11 @@ export async function openPlatform(parts: {
     localSecret,
     workerSecret,
     accounts,
+    git,
+    repositories,
     workspaces,
+    secrets,
+    datasets,
     owner,
     [Symbol.asyncDispose]: () => resources.disposeAsync(),
   };

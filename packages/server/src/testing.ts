@@ -40,7 +40,7 @@ export async function startTestServer(
   const { port, url } = stack.use(
     await listen({ host: "127.0.0.1", port: 0 }, (request) => handler(request)),
   );
-  const config = { ...readConfig({ dataFolder, port }, { PATH: process.env["PATH"] }), ...options.config };
+  const config = { ...readConfig({ dataFolder, port }, toolVariables()), ...options.config };
   const platform = stack.use(
     await openPlatform({
       config,
@@ -91,6 +91,12 @@ export async function startTestServer(
 
 /** What servers under test logged as errors: look here when one answers 500. */
 export const logged: object[] = [];
+
+/** The environment without what configures a server: a developer's DATABASE_URL must not reach a test. */
+function toolVariables() {
+  const { DATABASE_URL: _url, OSMOSIS_PUBLIC_URL: _public, OSMOSIS_MASTER_KEY: _key, ...rest } = process.env;
+  return rest;
+}
 
 function answerNothing(): Response {
   return new Response(null, { status: 503 });

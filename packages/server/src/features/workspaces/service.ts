@@ -1,6 +1,9 @@
+import { randomUUID } from "node:crypto";
 import { OsmosisError } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
+import { DEFAULT_BRANCH, type Repositories } from "../../git/repositories.ts";
+import { createSync } from "./sync.ts";
 import type { Role } from "./tables.ts";
 
 /** A workspace as one of its members meets it. */
@@ -15,9 +18,26 @@ export interface WorkspaceAccess {
 
 export type Workspaces = ReturnType<typeof createWorkspaces>;
 
-/** Workspaces and who may use them. */
-export function createWorkspaces(parts: { db: Kysely<Tables> }) {
-  const { db } = parts;
+/** The first segments of the server's own paths, which a workspace's dashboard pages would collide with. */
+const RESERVED_NAMES = new Set(
+  (
+    "account admin api assets blobs device docs git help join login logout new osmosis settings sign-in sign-up " +
+    "static workspaces"
+  ).split(" "),
+);
+
+/**
+ * Workspaces, who may use them, and what was pushed to their repositories. `seed` gives the folder whose files a
+ * repository begins with.
+ */
+export function createWorkspaces(parts: {
+  db: Kysely<Tables>;
+  repositories: Repositories;
+  now: () => Date;
+  seed: () => Promise<string>;
+}) {
+  const { db, repositories } = parts;
+  const sync = createSync(parts);
 
   const memberships = (userId: string) =>
     db
@@ -34,6 +54,68 @@ export function createWorkspaces(parts: { db: Kysely<Tables> }) {
       ]);
 
   return {
+    sync,
+
+    /** Syncs what was pushed while nobody watched, as when the server was killed in the middle of a push. */
+    async syncAll(): Promise<void> {
+      for (const { id } of await db.selectFrom("workspaces").select("id").execute()) await sync(id);
+    },
+
+    /**
+     * Makes a workspace with its repository, which holds the workspace template; the user becomes its owner.
+     *
+     * @throws {OsmosisError} CONFLICT when the name is taken; VALIDATION when the server needs it for itself.
+     */
+    async create(userId: string, name: string): Promise<WorkspaceAccess> {
+      if (RESERVED_NAMES.has(name)) {
+        throw new OsmosisError("VALIDATION", `The name ${name} is reserved.`, {
+          hint: "Choose another name.",
+          details: { field: "name" },
+        });
+      }
+      const taken = await db
+        .selectFrom("workspaces")
+        .select("id")
+        .where("name", "=", name)
+        .executeTakeFirst();
+      if (taken !== undefined) throw nameTaken(name);
+      const access: WorkspaceAccess = {
+        id: randomUUID(),
+        name,
+        repository: `${name}/workspace`,
+        defaultBranch: DEFAULT_BRANCH,
+        role: "owner",
+      };
+      await repositories.create(access.id, await parts.seed());
+      try {
+        await insert(userId, access);
+      } catch (error) {
+        await repositories.remove(access.id);
+        if (isUniqueViolation(error)) throw nameTaken(name);
+        throw error;
+      }
+      await sync(access.id);
+      return access;
+    },
+
+    /** Adds a person, or changes what they may do. */
+    async addMember(workspaceId: string, userId: string, role: Role): Promise<void> {
+      await db
+        .insertInto("memberships")
+        .values({ workspace_id: workspaceId, user_id: userId, role })
+        .onConflict((conflict) => conflict.columns(["workspace_id", "user_id"]).doUpdateSet({ role }))
+        .execute();
+    },
+
+    /** The workspaces of a user, by name. */
+    async listFor(userId: string): Promise<WorkspaceAccess[]> {
+      const rows = await memberships(userId)
+        .where("memberships.role", "is not", null)
+        .orderBy("workspaces.name")
+        .execute();
+      return rows.flatMap((row) => (row.role === null ? [] : [{ ...row, role: row.role }]));
+    },
+
     /** @throws {OsmosisError} GIT_REPOSITORY_NOT_CONNECTED or GIT_REPOSITORY_ACCESS_DENIED. */
     async accessByRepository(userId: string, repository: string): Promise<WorkspaceAccess> {
       const row = await memberships(userId)
@@ -58,15 +140,6 @@ export function createWorkspaces(parts: { db: Kysely<Tables> }) {
       return { ...row, role: row.role };
     },
 
-    /** The workspaces of a user, by name. */
-    async listFor(userId: string): Promise<WorkspaceAccess[]> {
-      const rows = await memberships(userId)
-        .where("memberships.role", "is not", null)
-        .orderBy("workspaces.name")
-        .execute();
-      return rows.flatMap((row) => (row.role === null ? [] : [{ ...row, role: row.role }]));
-    },
-
     /** @throws {OsmosisError} NOT_FOUND, also for a workspace of others: its name is nobody else's business. */
     async accessByName(userId: string, name: string): Promise<WorkspaceAccess> {
       const row = await memberships(userId)
@@ -78,4 +151,33 @@ export function createWorkspaces(parts: { db: Kysely<Tables> }) {
       return { ...row, role: row.role };
     },
   };
+
+  async function insert(userId: string, access: WorkspaceAccess): Promise<void> {
+    await db.transaction().execute(async (trx) => {
+      await trx
+        .insertInto("workspaces")
+        .values({
+          id: access.id,
+          name: access.name,
+          repository: access.repository,
+          default_branch: access.defaultBranch,
+        })
+        .execute();
+      await trx
+        .insertInto("memberships")
+        .values({ workspace_id: access.id, user_id: userId, role: access.role })
+        .execute();
+    });
+  }
+}
+
+function nameTaken(name: string): OsmosisError {
+  return new OsmosisError("CONFLICT", `There is a workspace named ${name} already.`, {
+    hint: "Choose another name.",
+    details: { field: "name" },
+  });
+}
+
+function isUniqueViolation(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "23505";
 }
