@@ -119,9 +119,7 @@ class BatchedSampler implements SamplingEngine {
   }
 
   #start(): void {
-    this.#work ??= this.#run().finally(() => {
-      this.#work = undefined;
-    });
+    this.#work ??= this.#run();
   }
 
   async #run(): Promise<void> {
@@ -140,6 +138,8 @@ class BatchedSampler implements SamplingEngine {
       this.#rows.length = 0;
       this.#waiting.clear();
     }
+    // In the same turn in which the last request was seen to be done, or the next one would find nobody working.
+    this.#work = undefined;
   }
 
   #dropAborted(): void {

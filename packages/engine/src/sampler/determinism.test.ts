@@ -1,0 +1,163 @@
+/** A request's bits depend on the weights, the prompt and the seed, and on nothing else. */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { SamplingEngine } from "../embedded/sampling-engine.ts";
+import type { ModelConfig } from "../model-config.ts";
+import type { SampleRequest, SampleResult } from "../service.ts";
+import { randomWeights } from "./reference-decoder.ts";
+import { openSamplingEngine } from "./sampling-engine.ts";
+
+/** As wide as the shipped model: the split of a matrix product only shows when its inner dimension is large. */
+const config: ModelConfig = {
+  architecture: "llama",
+  vocabSize: 454,
+  hiddenSize: 128,
+  layers: 2,
+  heads: 4,
+  kvHeads: 4,
+  headSize: 32,
+  feedForwardSize: 384,
+  ropeTheta: 10_000,
+  normEpsilon: 1e-5,
+  tiedHead: true,
+  contextLength: 256,
+};
+const grouped: ModelConfig = { ...config, architecture: "qwen3", kvHeads: 2 };
+
+function open(options: { config?: ModelConfig; maxRows?: number; maxStoredBytes?: number } = {}) {
+  const opened = options.config ?? config;
+  return openSamplingEngine({ config: opened, weights: randomWeights(opened), version: 0, ...options });
+}
+
+function prompt(length: number, seed: number): number[] {
+  return Array.from({ length }, (_, i) => (i * i * 31 + i * seed * 17 + seed) % 454);
+}
+
+const watched: SampleRequest = {
+  conversation: "watched",
+  prompt_T: prompt(70, 3),
+  maxTokens: 30,
+  temperature: 0.9,
+  topP: 0.95,
+  stopTokens: [],
+  seed: 42,
+};
+
+/** Other requests of many lengths; every third begins like the watched one. */
+function others(count: number): SampleRequest[] {
+  return Array.from({ length: count }, (_, i) => ({
+    ...watched,
+    conversation: `other ${i}`,
+    prompt_T:
+      i % 3 === 0 ? [...prompt(70, 3).slice(0, 20 + i), ...prompt(5, i)] : prompt(1 + ((i * 37) % 200), i),
+    maxTokens: 1 + ((i * 13) % 40),
+    temperature: 1,
+    topP: 1,
+    seed: i,
+  }));
+}
+
+/** The exact bits of the log probabilities, not their printed form. */
+function bits({ tokens_T, logprobs_T }: SampleResult) {
+  return { tokens_T, bits: [...new BigUint64Array(Float64Array.from(logprobs_T).buffer)] };
+}
+
+async function withOthers(engine: SamplingEngine, count: number, position: number): Promise<SampleResult> {
+  const requests = others(count);
+  requests.splice(position, 0, watched);
+  const results = await Promise.all(requests.map((one) => engine.sample(one)));
+  return results[position] ?? expect.fail("the watched request was answered");
+}
+
+let alone: SampleResult;
+
+beforeAll(async () => {
+  const engine = await open();
+  alone = await engine.sample(watched);
+  await engine.close();
+});
+
+const opened: SamplingEngine[] = [];
+
+afterAll(async () => {
+  await Promise.all(opened.map((engine) => engine.close()));
+});
+
+async function track(engine: Promise<SamplingEngine>): Promise<SamplingEngine> {
+  opened.push(await engine);
+  return engine;
+}
+
+test.each([
+  [1, 0],
+  [4, 0],
+  [4, 4],
+  [63, 0],
+  [63, 20],
+  [63, 63],
+  [140, 100],
+])("next to %i others, at place %i", async (count, place) => {
+  const engine = await track(open());
+  expect(bits(await withOthers(engine, count, place))).toEqual(bits(alone));
+});
+
+test("when others arrive and leave at other times", async () => {
+  const engine = await track(open({ maxRows: 16 }));
+  const requests = others(30);
+  const early = requests.slice(0, 10).map((one) => engine.sample(one));
+  await early[0];
+  const result = engine.sample(watched);
+  const late: Promise<SampleResult>[] = [];
+  for (const one of requests.slice(10)) {
+    late.push(engine.sample(one));
+    await Promise.race([late.at(-1), result]);
+  }
+  expect(bits(await result)).toEqual(bits(alone));
+  await Promise.all([...early, ...late]);
+});
+
+test("when most or all of the prompt is in the cache", async () => {
+  const engine = await track(open());
+  for (const length of [69, 70, 50, 33, 1]) {
+    await engine.sample({ ...watched, prompt_T: watched.prompt_T.slice(0, length), maxTokens: 3 });
+    expect(bits(await engine.sample(watched))).toEqual(bits(alone));
+  }
+  expect(bits(await engine.sample(watched))).toEqual(bits(alone));
+});
+
+test.each([config, grouped])(
+  "in the second call of a conversation, whether its cache is there or not ($architecture)",
+  async (config) => {
+    const turns = async (options: { maxStoredBytes?: number; forget?: boolean; company?: number }) => {
+      const engine = await track(open({ config, ...options }));
+      const first = await engine.sample(watched);
+      if (options.forget) engine.endConversation("watched");
+      const prompt_T = [...watched.prompt_T, ...first.tokens_T, ...prompt(17, 9)];
+      const company = others(options.company ?? 0).map((one) => engine.sample(one));
+      const second = await engine.sample({ ...watched, prompt_T, seed: 43 });
+      await Promise.all(company);
+      return [bits(first), bits(second)];
+    };
+    const cached = await turns({});
+    expect(await turns({ forget: true })).toEqual(cached);
+    expect(await turns({ maxStoredBytes: 0 })).toEqual(cached);
+    expect(await turns({ company: 70 })).toEqual(cached);
+    expect(await turns({ company: 20, forget: true })).toEqual(cached);
+  },
+);
+
+test("greedily too", async () => {
+  const engine = await track(open());
+  const greedy: SampleRequest = { ...watched, temperature: 0, topP: 1 };
+  const first = await engine.sample(greedy);
+  const [again] = await Promise.all([
+    engine.sample({ ...greedy, seed: 1 }),
+    ...others(40).map((one) => engine.sample(one)),
+  ]);
+  expect(bits(again)).toEqual(bits(first));
+});
+
+test("another seed gives other tokens", async () => {
+  const engine = await track(open());
+  const other = await engine.sample({ ...watched, seed: 43 });
+  expect(other.tokens_T).not.toEqual(alone.tokens_T);
+});
