@@ -14,8 +14,11 @@ export type Json<T> = ColumnType<T, RawBuilder<T>, RawBuilder<T>>;
  * A NUL character, which Postgres cannot store, becomes U+FFFD.
  */
 export function jsonb<T>(value: T): RawBuilder<T> {
-  const text = JSON.stringify(value, (_key, part: unknown) =>
-    typeof part === "string" && part.includes("\0") ? part.replaceAll("\0", "\uFFFD") : part,
-  );
+  const text = JSON.stringify(value).replaceAll(/(?<!\\)((?:\\\\)*)\\u0000/g, "$1\\ufffd");
   return sql<T>`${text}::jsonb`;
+}
+
+/** A text as a column can hold it: NUL, which Postgres cannot store, becomes U+FFFD. */
+export function storableText(text: string): string {
+  return text.replaceAll("\0", "\uFFFD");
 }

@@ -1,6 +1,8 @@
 import type { Kysely } from "kysely";
 import * as accounts from "./0001-accounts.ts";
 import * as workspaces from "./0002-workspaces.ts";
+import * as datasets from "./0010-datasets.ts";
+import * as secrets from "./0011-secrets.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -11,4 +13,6 @@ export interface Migration {
 export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0001-accounts": accounts,
   "0002-workspaces": workspaces,
+  "0010-datasets": datasets,
+  "0011-secrets": secrets,
 };

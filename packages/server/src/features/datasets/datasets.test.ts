@@ -1,0 +1,271 @@
+import { datasetRoutes } from "@osmosis/protocol";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { withDatabaseLocation } from "../../database/testing.ts";
+import { startTestServer, type TestServer } from "../../testing.ts";
+import { createTestWorkspace, until, type TestWorkspace } from "../../testing-workspace.ts";
+import { PART_BYTES } from "./upload.ts";
+
+const rows = (count: number, answer = 2) =>
+  Array.from(
+    { length: count },
+    (_, n) => `{"user_prompt":"What is ${n} x ${answer}?","label":"${n * answer}"}\n`,
+  ).join("");
+
+withDatabaseLocation("data sets", (locate) => {
+  let server: TestServer;
+  let workspace: TestWorkspace;
+  beforeAll(async () => {
+    server = await startTestServer({ database: locate() });
+    workspace = await createTestWorkspace(server);
+  });
+  afterAll(() => server?.[Symbol.asyncDispose]());
+
+  const post = (path: string, json: unknown) =>
+    server.json("POST", path, { json, headers: workspace.headers });
+  const create = (file_name: string, file_size: number, more: object = {}) =>
+    post("/api/cli/datasets", { file_name, file_size, extension: "jsonl", ...more });
+
+  test("an uploaded file becomes a data set with its rows counted and previewed", async () => {
+    const dataset = await workspace.upload("multiply", rows(25));
+    expect(dataset).toMatchObject({
+      name: "multiply",
+      file_name: "multiply",
+      status: "uploaded",
+      row_count: 25,
+      error: null,
+      file_format: "jsonl",
+      creator_name: "Owner",
+    });
+    expect(dataset.data_preview).toHaveLength(20);
+    expect(dataset.data_preview?.[1]).toEqual({ user_prompt: "What is 1 x 2?", label: "2" });
+    const { datasets, total_count } = await workspace.client.call(datasetRoutes.list, { query: {} });
+    expect(datasets.map((one) => one.name)).toContain("multiply");
+    expect(total_count).toBe(datasets.length);
+    const { logs } = await workspace.client.call(datasetRoutes.logs, {
+      params: { name: "multiply" },
+      query: {},
+    });
+    expect(logs.map((line) => line.message)).toEqual(["Read 25 rows with the columns user_prompt, label."]);
+  });
+
+  test("the file can be downloaded as it was", async () => {
+    await workspace.upload("back", `\uFEFF${rows(4)}`);
+    const { presigned_url, file_name } = await workspace.client.call(datasetRoutes.download, {
+      params: { name: "back" },
+    });
+    expect(file_name).toBe("back.jsonl");
+    expect(Buffer.from(await (await fetch(presigned_url)).arrayBuffer()).toString()).toBe(`\uFEFF${rows(4)}`);
+  });
+
+  describe("a file with faults", () => {
+    test.each<[string, string | Uint8Array, "jsonl" | "csv", RegExp]>([
+      ["three rows", rows(3), "jsonl", /the file has 3 rows\. A data set needs at least 4 rows\./],
+      [
+        "mixed schemas",
+        `${rows(4)}{"user_prompt":"x"}\n`,
+        "jsonl",
+        /^line 5, label: is missing, and line 1 has it/,
+      ],
+      [
+        "a null prompt",
+        `${rows(4)}{"user_prompt":null,"label":"1"}\n`,
+        "jsonl",
+        /^line 5, user_prompt: is null/,
+      ],
+      [
+        "a blank prompt",
+        `${rows(4)}{"user_prompt":" ","label":"1"}\n`,
+        "jsonl",
+        /^line 5, user_prompt: is blank/,
+      ],
+      [
+        "invalid UTF-8",
+        Buffer.concat([Buffer.from(rows(4)), Buffer.from([0xc3, 0x28])]),
+        "jsonl",
+        /^line 5: is not valid UTF-8 at byte 1/,
+      ],
+      [
+        "a duplicate header",
+        "user_prompt,label,label\na,1,1\n",
+        "csv",
+        /^line 1, label: is the name of column 2 and of column 3/,
+      ],
+      [
+        "a duplicate key",
+        `${rows(4)}{"user_prompt":"a","label":"1","label":"2"}\n`,
+        "jsonl",
+        /^line 5, label: stands twice/,
+      ],
+      [
+        "ragged rows",
+        "user_prompt,label\na,1\nb,2\nc\nd,4\n",
+        "csv",
+        /^line 4: has 1 cells, and the header names 2 columns/,
+      ],
+      [
+        "a NUL character",
+        `${rows(4)}{"user_prompt":"\\u0000","label":"\\u0000", "x\\u0000": 1}\n`,
+        "jsonl",
+        /^line 5, x.: is a key that line 1 does not have/,
+      ],
+    ])(
+      "with %s ends as an error that names the place and the remedy",
+      async (name, content, extension, message) => {
+        const dataset = await workspace.upload(`faulty ${name}`, content, extension);
+        expect(dataset.status).toBe("error");
+        expect(dataset.error).toMatch(message);
+        const { logs } = await workspace.client.call(datasetRoutes.logs, {
+          params: { name: dataset.id },
+          query: {},
+        });
+        expect(logs[0]).toMatchObject({
+          level: "error",
+          step: "validate",
+          message: expect.stringMatching(message),
+        });
+      },
+    );
+
+    test("can be uploaded again under its name, without overwriting", async () => {
+      expect((await workspace.upload("retry", rows(1))).status).toBe("error");
+      expect(await workspace.upload("retry", rows(4))).toMatchObject({ status: "uploaded", row_count: 4 });
+    });
+  });
+
+  test("a name that is taken is refused with the id that holds it, until it is overwritten", async () => {
+    const { id } = await workspace.upload("taken", rows(4));
+    const refused = await create("taken", 10);
+    expect(refused).toEqual({
+      status: 409,
+      body: {
+        error: "There is a data set taken already.",
+        code: "CONFLICT",
+        hint: expect.stringContaining("--overwrite"),
+        existing_dataset_id: id,
+      },
+    });
+    const bytes = Buffer.from(rows(6, 3));
+    const created = await workspace.client.call(datasetRoutes.create, {
+      body: { file_name: "taken", file_size: bytes.length, extension: "jsonl", overwrite_dataset_id: id },
+    });
+    if (created.upload.method !== "simple") throw new Error("unexpected");
+    expect(created.id).toBe(id);
+    await fetch(created.upload.presigned_url, { method: "PUT", body: bytes });
+    await workspace.client.call(datasetRoutes.complete, { params: { id }, body: {} });
+    const dataset = await until(async () => {
+      const now = await workspace.client.call(datasetRoutes.get, { params: { name: "taken" } });
+      return now.status === "uploaded" && now;
+    });
+    expect(dataset.row_count).toBe(6);
+    // The first version stays for the runs that use it.
+    const versions = await server.platform.db
+      .selectFrom("dataset_versions")
+      .select(["number", "status", "row_count", "id"])
+      .where("dataset_id", "=", id)
+      .orderBy("number")
+      .execute();
+    expect(versions.map(({ number, status, row_count }) => [number, status, row_count])).toEqual([
+      [1, "uploaded", 4],
+      [2, "uploaded", 6],
+    ]);
+    expect(await server.platform.blobs.stat(`datasets/${id}/${versions[0]?.id}/rows.jsonl`)).toBeDefined();
+  });
+
+  test("of uploads of one name at the same time one wins", async () => {
+    const answers = await Promise.all(Array.from({ length: 6 }, () => create("race", 20)));
+    expect(answers.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([
+      200, 409, 409, 409, 409, 409,
+    ]);
+  });
+
+  test("an aborted overwrite leaves the former version in use", async () => {
+    const { id } = await workspace.upload("kept", rows(4));
+    await create("kept", 10, { overwrite_dataset_id: id });
+    expect((await post(`/api/cli/datasets/${id}/abort`, {})).status).toBe(200);
+    expect(await workspace.client.call(datasetRoutes.get, { params: { name: "kept" } })).toMatchObject({
+      status: "uploaded",
+      row_count: 4,
+    });
+    expect((await post(`/api/cli/datasets/${id}/complete`, {})).status).toBe(200);
+  });
+
+  test("an upload whose bytes have not arrived is not completed", async () => {
+    const { body } = await create("short", 100);
+    const { id, upload } = body as { id: string; upload: { presigned_url: string } };
+    const answer = await post(`/api/cli/datasets/${id}/complete`, {});
+    expect(answer).toMatchObject({
+      status: 400,
+      body: {
+        error: "The upload of short is not complete: of the file 0 of 100 bytes have arrived.",
+        code: "VALIDATION",
+      },
+    });
+    const tooLong = await fetch(upload.presigned_url, { method: "PUT", body: "x".repeat(101) });
+    expect(tooLong.status).toBe(400);
+  });
+
+  test("completing twice is the same as once", async () => {
+    const { body } = await create("twice", Buffer.byteLength(rows(4)));
+    const { id, upload } = body as { id: string; upload: { presigned_url: string } };
+    await fetch(upload.presigned_url, { method: "PUT", body: rows(4) });
+    const answers = await Promise.all([1, 2, 3].map(() => post(`/api/cli/datasets/${id}/complete`, {})));
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+    await until(
+      async () =>
+        (await workspace.client.call(datasetRoutes.get, { params: { name: id } })).status === "uploaded",
+    );
+  });
+
+  test("a large file goes up in parts, and their order is kept", async () => {
+    const line = `{"user_prompt":"${"x".repeat(1000)}","label":"1"}\n`;
+    const bytes = Buffer.from(line.repeat(Math.ceil((2 * PART_BYTES + 1000) / line.length)));
+    const { upload, id } = await workspace.client.call(datasetRoutes.create, {
+      body: { file_name: "large", file_size: bytes.length, extension: "jsonl" },
+    });
+    if (upload.method !== "multipart") throw new Error("expected parts");
+    expect(upload.total_parts).toBe(3);
+    let offset = 0;
+    const parts = [];
+    for (const { part_number, presigned_url, size } of upload.presigned_urls) {
+      const answer = await fetch(presigned_url, {
+        method: "PUT",
+        body: bytes.subarray(offset, offset + size),
+      });
+      parts.push({ PartNumber: part_number, ETag: answer.headers.get("etag") ?? "" });
+      offset += size;
+    }
+    await workspace.client.call(datasetRoutes.complete, { params: { id }, body: { parts } });
+    const dataset = await until(async () => {
+      const now = await workspace.client.call(datasetRoutes.get, { params: { name: "large" } });
+      return now.status !== "processing" && now;
+    });
+    expect(dataset).toMatchObject({ status: "uploaded", row_count: bytes.length / line.length });
+  });
+
+  test.each([
+    [{ file_name: "../x" }, /cannot be the name of a data set/],
+    [{ file_name: "a/b" }, /cannot be the name of a data set/],
+    [{ file_size: 0 }, /file_size/],
+    [{ file_size: 6 * 1024 ** 3 }, /a data set may have 5 GiB/],
+    [{ extension: "txt" }, /extension/],
+  ])("a create request with %j is refused", async (fault, message) => {
+    const { status, body } = await create("bad", 10, fault);
+    expect(status).toBe(400);
+    expect(JSON.stringify(body)).toMatch(message);
+  });
+
+  test("another workspace sees nothing of it", async () => {
+    const other = await createTestWorkspace(server);
+    await expect(other.client.call(datasetRoutes.get, { params: { name: "multiply" } })).rejects.toThrow(
+      /There is no data set multiply in the workspace/,
+    );
+  });
+
+  test("names with odd characters are addressed percent-encoded", async () => {
+    await workspace.upload("100% ünïcode & more", rows(4));
+    const dataset = await workspace.client.call(datasetRoutes.get, {
+      params: { name: "100% ünïcode & more" },
+    });
+    expect(dataset.status).toBe("uploaded");
+  });
+});

@@ -1,0 +1,78 @@
+import { OsmosisError, type LogEntry, type LogPage, type LogQuery } from "@osmosis/protocol";
+import type { Kysely } from "kysely";
+import type { z } from "zod";
+import { jsonb, storableText } from "../../database/columns.ts";
+import type { Tables } from "../../database/tables.ts";
+
+/** The longest message that is kept; what is longer is cut. */
+const MAX_MESSAGE = 20_000;
+
+/** Appends lines to the log of a run or data set, in order. */
+export async function appendLog(
+  db: Kysely<Tables>,
+  subjectId: string,
+  entries: readonly LogEntry[],
+): Promise<void> {
+  if (entries.length === 0) return;
+  await db
+    .insertInto("log_lines")
+    .values(
+      entries.map((entry) => ({
+        subject_id: subjectId,
+        timestamp: new Date(entry.timestamp),
+        level: entry.level,
+        step: clean(entry.step),
+        message: clean(entry.message),
+        details: jsonb(entry.details ?? null),
+      })),
+    )
+    .execute();
+}
+
+function clean(text: string): string {
+  return storableText(text.length > MAX_MESSAGE ? `${text.slice(0, MAX_MESSAGE)}…` : text);
+}
+
+/**
+ * A page of a log, oldest line first. `older` without a cursor is the end of the log, `newer` without one its
+ * beginning. A `newer` page always has a cursor to go on from, also when nothing has come yet.
+ */
+export async function readLog(
+  db: Kysely<Tables>,
+  subjectId: string,
+  { limit, direction, cursor }: z.output<typeof LogQuery>,
+): Promise<LogPage> {
+  const from = cursor === undefined ? undefined : parseCursor(cursor);
+  const rows = await db
+    .selectFrom("log_lines")
+    .selectAll()
+    .where("subject_id", "=", subjectId)
+    .$if(from !== undefined, (query) => query.where("id", direction === "older" ? "<" : ">", from ?? 0))
+    .orderBy("id", direction === "older" ? "desc" : "asc")
+    .limit(limit + 1)
+    .execute();
+  const shown = rows.slice(0, limit);
+  if (direction === "older") shown.reverse();
+  const logs = shown.map(({ timestamp, level, step, message, details }): LogEntry => ({
+    timestamp: timestamp.toISOString(),
+    level,
+    step,
+    message,
+    details,
+  }));
+  const edge =
+    direction === "older"
+      ? rows.length > limit
+        ? shown[0]?.id
+        : undefined
+      : (shown.at(-1)?.id ?? from ?? 0);
+  return { logs, next_cursor: edge === undefined ? null : String(edge) };
+}
+
+function parseCursor(cursor: string): number {
+  if (/^\d{1,15}$/.test(cursor)) return Number(cursor);
+  throw new OsmosisError("VALIDATION", "The cursor is not one of this log.", {
+    hint: "Use next_cursor of a page of the same log, or none to begin.",
+    details: { field: "cursor" },
+  });
+}
