@@ -10,11 +10,11 @@ import { checkData } from "../training/check-data.ts";
 import { loadState, saveState, saveWeights } from "../training/checkpoint.ts";
 import { mergeAdapter } from "../training/merge.ts";
 import { createTrainer, type Adapter, type Trainer } from "../training/trainer.ts";
-import type { CreateSamplingEngine, SamplingEngine } from "./sampling-engine.ts";
+import type { OpenSamplingEngine, SamplingEngine } from "./sampling-engine.ts";
 
 type Environment = {
   readonly runtime: Runtime;
-  readonly createSamplingEngine: CreateSamplingEngine;
+  readonly openSamplingEngine: OpenSamplingEngine;
   /** Lets the thread's other work through. */
   readonly pause: () => Promise<void>;
 };
@@ -42,11 +42,11 @@ export type OpenModel = OpenSampler & {
 };
 
 export async function openSampler(environment: Environment, source: ModelSource): Promise<OpenSampler> {
-  const { runtime, createSamplingEngine } = environment;
+  const { runtime, openSamplingEngine } = environment;
   const { config, weights } = await readModelFolder(source.folder);
   const adapter = source.adapter === undefined ? undefined : await readAdapterFolder(source.adapter, config);
   const merged = adapter === undefined ? weights : await mergeAdapter(runtime, config, weights, adapter);
-  const engine = createSamplingEngine({ runtime, config, weights: merged, version: 0 });
+  const engine = await openSamplingEngine({ config, weights: merged, version: 0 });
   return { config, ...samplingHalf(engine) };
 }
 
@@ -55,7 +55,7 @@ export async function openModel(
   source: ModelSource,
   options: { readonly method: TrainMethod; readonly seed: number },
 ): Promise<OpenModel> {
-  const { runtime, createSamplingEngine, pause } = environment;
+  const { runtime, openSamplingEngine, pause } = environment;
   const { config, weights: stored } = await readModelFolder(source.folder);
   const given = source.adapter === undefined ? undefined : await readAdapterFolder(source.adapter, config);
   const adapter = adapterFor(options, config, given);
@@ -71,7 +71,7 @@ export async function openModel(
     if (adapter !== undefined) return mergeAdapter(runtime, config, weights, adapter);
     return new Map([...weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]));
   }
-  const engine = createSamplingEngine({ runtime, config, weights: await snapshot(), version: 0 });
+  const engine = await openSamplingEngine({ config, weights: await snapshot(), version: 0 });
 
   async function sync(): Promise<number> {
     engine.setWeights(await snapshot(), trainer.adam.step);

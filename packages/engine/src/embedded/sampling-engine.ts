@@ -1,4 +1,3 @@
-import type { Runtime } from "../graph/session.ts";
 import type { ModelConfig } from "../model-config.ts";
 import type { Weights } from "../safetensors.ts";
 import type { SampleRequest, SampleResult } from "../service.ts";
@@ -16,9 +15,8 @@ export type SamplingEngine = {
   close(): Promise<void>;
 };
 
-export type CreateSamplingEngine = (options: {
-  readonly runtime: Runtime;
+export type OpenSamplingEngine = (options: {
   readonly config: ModelConfig;
   readonly weights: Weights;
   readonly version: number;
-}) => SamplingEngine;
+}) => Promise<SamplingEngine>;

@@ -167,6 +167,61 @@ test("data that the model cannot take is refused by name", async () => {
   );
 });
 
+const GREEDY = { prompt_T: [1, 2, 3], maxTokens: 6, temperature: 0, topP: 1, stopTokens: [], seed: 0 };
+
+describe.each([
+  ["full fine-tuning", FULL],
+  ["an adapter", LORA],
+] as const)("sampling during %s", (_, method) => {
+  test("sees new weights only once they are synced, and agrees with the trainer on them", async () => {
+    await using model = await service.createModel({ folder: base }, { method, seed: 3 });
+    const before = await model.sample({ ...GREEDY, conversation: "a" });
+    await trainSteps(model, 10);
+    expect(await model.sample({ ...GREEDY, conversation: "b" })).toEqual(before);
+    expect(await model.syncSampler()).toBe(10);
+    const after = await model.sample({ ...GREEDY, conversation: "c" });
+    expect([before.weightsVersion, after.weightsVersion]).toEqual([0, 10]);
+    expect(after.logprobs_T).not.toEqual(before.logprobs_T);
+
+    const tokens_T = [...GREEDY.prompt_T, ...after.tokens_T];
+    const weights_T = tokens_T.map((_, t) => Number(t >= GREEDY.prompt_T.length));
+    const zeros = tokens_T.map(() => 0);
+    const { logprobs_B_T } = await model.forward(
+      [{ tokens_T, weights_T, advantages_T: zeros, samplerLogprobs_T: zeros }],
+      CROSS_ENTROPY,
+    );
+    for (const [i, logprob] of after.logprobs_T.entries()) {
+      expect(logprobs_B_T[0]?.[GREEDY.prompt_T.length + i]).toBeCloseTo(logprob, 4);
+    }
+  });
+});
+
+test("sampling goes on while a training step is computed", async () => {
+  await using model = await service.createModel({ folder: base }, { method: FULL, seed: 3 });
+  const many = Array.from({ length: 5000 }, (_, i) => ({
+    ...DATA[0]!,
+    tokens_T: DATA[0]!.tokens_T.map((token, t) => (t === 0 ? i % 23 : token)),
+  }));
+  const order: string[] = [];
+  const step = model.forwardBackward(many, CROSS_ENTROPY).then(() => order.push("step"));
+  const sample = model
+    .sample({ ...GREEDY, conversation: "a", maxTokens: 1 })
+    .then(() => order.push("sample"));
+  await Promise.all([step, sample]);
+  expect(order).toEqual(["sample", "step"]);
+});
+
+test("an aborted call rejects with the reason", async () => {
+  await using sampler = await service.openSampler({ folder: base });
+  const abort = new AbortController();
+  const call = sampler.sample({ ...GREEDY, conversation: "a", maxTokens: 29, signal: abort.signal });
+  abort.abort(new Error("no longer wanted"));
+  await expect(call).rejects.toThrow("no longer wanted");
+  await expect(sampler.sample({ ...GREEDY, conversation: "a", signal: abort.signal })).rejects.toThrow(
+    "no longer",
+  );
+});
+
 test("a missing model is an expected failure", async () => {
   const opening = service.createModel({ folder: join(root, "nowhere") }, { method: FULL, seed: 0 });
   await expect(opening).rejects.toMatchObject({ name: "OsmosisError", code: "NOT_FOUND" });

@@ -4,9 +4,9 @@
  */
 import { setImmediate } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { OsmosisError } from "@osmosis/protocol";
 import { z } from "zod";
 import { loadRuntime } from "../graph/session.ts";
+import { openSamplingEngine } from "../sampler/sampling-engine.ts";
 import {
   toFailure,
   unpackData,
@@ -16,14 +16,6 @@ import {
   type ToWorker,
 } from "./messages.ts";
 import { openModel, openSampler, type OpenModel, type OpenSampler } from "./open-models.ts";
-import type { CreateSamplingEngine } from "./sampling-engine.ts";
-
-const createSamplingEngine: CreateSamplingEngine = () => ({
-  sample: () => Promise.reject(new OsmosisError("ENGINE_MISSING", "This build cannot sample yet.")),
-  endConversation: () => {},
-  setWeights: () => {},
-  close: async () => {},
-});
 
 const { threads } = z.object({ threads: z.int().positive() }).parse(workerData);
 const port = parentPort;
@@ -84,7 +76,7 @@ async function execute(command: Command, signal: AbortSignal): Promise<Answers[k
 }
 
 async function environment() {
-  return { runtime: await runtime, createSamplingEngine, pause: () => setImmediate() };
+  return { runtime: await runtime, openSamplingEngine, pause: () => setImmediate() };
 }
 
 function register(opened: OpenModel | OpenSampler) {
