@@ -39,6 +39,10 @@ export class KeyValueCache {
     return this.#capacity;
   }
 
+  get bytesPerToken(): number {
+    return 2 * this.#layers * this.#kvHeads * this.#headSize * Float32Array.BYTES_PER_ELEMENT;
+  }
+
   /** Keys of a layer for `count` slots from `first` on; a view. */
   keys(layer: number, first: number, count: number): Float32Array {
     return slotsOf(this.#keys[layer], first * this.#slotSize, count * this.#slotSize);

@@ -3,6 +3,7 @@ import type { ModelConfig } from "../model-config.ts";
 import type { SampleRequest } from "../service.ts";
 import { randomWeights, referenceLogprobs } from "./reference-decoder.ts";
 import { openSamplingEngine } from "./sampling-engine.ts";
+import type { SamplingOptions } from "./sampling-engine.ts";
 
 const llama: ModelConfig = {
   architecture: "llama",
@@ -26,7 +27,7 @@ const models: ModelConfig[] = [
   { ...llama, layers: 1, kvHeads: 2 },
 ];
 
-function open(config: ModelConfig, options: { maxRows?: number; maxStoredBytes?: number } = {}) {
+function open(config: ModelConfig, options: Partial<SamplingOptions> = {}) {
   return openSamplingEngine({ config, weights: randomWeights(config), version: 0, ...options });
 }
 
@@ -198,6 +199,13 @@ describe("weights", () => {
     expect((await engine.sample(request())).logprobs_T).toEqual((await healthy.sample(request())).logprobs_T);
     await Promise.all([engine.close(), healthy.close()]);
   });
+});
+
+test("a cache too small for two requests serves them one after the other", async () => {
+  const engine = await open(llama, { maxCacheBytes: 1 });
+  const results = await Promise.all([1, 2, 1].map((seed) => engine.sample(request({ seed }))));
+  expect(results[2]).toEqual(results[0]);
+  await engine.close();
 });
 
 test("200 concurrent requests are all answered, each as if it were alone", async () => {

@@ -24,6 +24,8 @@ export type SamplingOptions = {
   readonly version: number;
   /** How many requests are decoded together; more wait. */
   readonly maxRows?: number;
+  /** Memory for the caches of requests under way; one is let in even if it needs more. */
+  readonly maxCacheBytes?: number;
   /** Memory for the caches of ended calls. */
   readonly maxStoredBytes?: number;
 };
@@ -60,6 +62,7 @@ class BatchedSampler implements SamplingEngine {
   readonly #decoder: Decoder;
   readonly #config: ModelConfig;
   readonly #maxRows: number;
+  readonly #maxCacheBytes: number;
   readonly #stored: PrefixStore;
   readonly #waiting = new Set<Row>();
   /** Row i has slot i of the cache. */
@@ -70,11 +73,12 @@ class BatchedSampler implements SamplingEngine {
   #closed = false;
 
   constructor(decoder: Decoder, options: SamplingOptions) {
-    const { config, version, maxRows = 64, maxStoredBytes = 2 ** 28 } = options;
+    const { config, version, maxRows = 128, maxCacheBytes = 2 ** 30, maxStoredBytes = 2 ** 28 } = options;
     this.#decoder = decoder;
     this.#config = config;
     this.#version = version;
     this.#maxRows = maxRows;
+    this.#maxCacheBytes = maxCacheBytes;
     this.#stored = new PrefixStore({ maxBytes: maxStoredBytes });
   }
 
@@ -164,11 +168,21 @@ class BatchedSampler implements SamplingEngine {
       if (this.#rows.length > 0) return;
       this.#switchWeights();
     }
+    const { bytesPerToken } = this.#decoder.cache;
+    let longest = Math.max(0, ...this.#rows.map((row) => this.#longestOf(row)));
     for (const row of this.#waiting) {
-      if (this.#rows.length >= this.#maxRows) break;
+      const rows = this.#rows.length + 1;
+      longest = Math.max(longest, this.#longestOf(row));
+      if (rows > this.#maxRows) break;
+      if (rows > 1 && rows * longest * bytesPerToken > this.#maxCacheBytes) break;
       this.#waiting.delete(row);
       this.#rows.push(row);
     }
+  }
+
+  /** How many tokens a request may come to hold. */
+  #longestOf({ request }: Row): number {
+    return Math.min(this.#config.contextLength, request.prompt_T.length + request.maxTokens);
   }
 
   #fitCache(): void {
