@@ -139,11 +139,25 @@ describe("an agent of the OpenAI Agents SDK", () => {
     );
     expect(unknownTool.result).toMatchObject({ status: "success", sample: { reward: 0 } });
 
+    const badArguments = await play(
+      [{ call: { name: "multiply", arguments: "six" } }, { say: "42" }],
+      (ctx) => runOsmosisAgent(calculator(), ctx.prompt),
+    );
+    expect(badArguments.result).toMatchObject({ status: "success", sample: { reward: 1 } });
+
     const ended: unknown[] = [];
+    const cutShort = await play([{ finishReason: "length" }], async (ctx) => {
+      ended.push(await runOsmosisAgent(calculator(), ctx.prompt));
+    });
+    expect(cutShort.result).toMatchObject({ status: "success", sample: { reward: 0 } });
+
     const endless = await play([twoCalls[0] ?? {}, twoCalls[0] ?? {}], async (ctx) => {
       ended.push(await runOsmosisAgent(calculator(), ctx.prompt, { maxTurns: 2 }));
     });
-    expect(ended).toEqual([{ finalOutput: undefined, ended: "max_turns" }]);
+    expect(ended).toEqual([
+      { finalOutput: undefined, ended: "model_error" },
+      { finalOutput: undefined, ended: "max_turns" },
+    ]);
     expect(endless.result).toMatchObject({ status: "success", sample: { reward: 0 } });
   });
 

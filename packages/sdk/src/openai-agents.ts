@@ -20,6 +20,7 @@ import type { ChatChunk, ChatResponse, RawMessage } from "@osmosis/protocol";
 import { toAgentInput } from "./agent-input.ts";
 import { ChatAccumulator } from "./chat-accumulator.ts";
 import { postChat, streamChat } from "./chat-client.ts";
+import { ChatEndpointError } from "./failure.ts";
 import { Conversation } from "./conversation.ts";
 import { currentRollout, type RolloutContext } from "./rollout-context.ts";
 
@@ -98,11 +99,11 @@ function createCall(rollout: RolloutContext, conversation: Conversation, options
       return response;
     }
     const answer = new ChatAccumulator();
-    const body_ = { ...body, stream: true, stream_options: { include_usage: true } };
-    for await (const chunk of streamed(body_, signal)) answer.add(chunk);
+    const asStream = { ...body, stream: true, stream_options: { include_usage: true } };
+    for await (const chunk of streamed(asStream, signal)) answer.add(chunk);
     const response = answer.response();
     if (response) return response;
-    throw new ModelBehaviorError("The chat endpoint streamed an empty answer.");
+    throw new ChatEndpointError(`${endpoint.baseUrl} streamed an empty answer.`);
   }
 
   return async (asked: ChatBody, call: { signal?: AbortSignal } = {}) => {
@@ -118,6 +119,8 @@ export type RunOsmosisAgentOptions = OsmosisModelOptions & {
   readonly maxTurns?: number;
   /** Handed to tools as their run context. */
   readonly context?: unknown;
+  /** Ends the run early; the end of the rollout ends it anyway. */
+  readonly signal?: AbortSignal;
 };
 
 export type OsmosisAgentRun = {
@@ -145,7 +148,7 @@ export async function runOsmosisAgent<Context, Output extends AgentOutputType>(
   input: string | readonly RawMessage[],
   options: RunOsmosisAgentOptions = {},
 ): Promise<OsmosisAgentRun> {
-  const { maxTurns = 10, context, ...modelOptions } = options;
+  const { maxTurns = 10, context, signal, ...modelOptions } = options;
   const rollout = currentRollout();
   const model = models.get(rollout) ?? new OsmosisModel(rollout, modelOptions);
   const runner = new Runner({
@@ -158,7 +161,7 @@ export async function runOsmosisAgent<Context, Output extends AgentOutputType>(
     if (typeof input !== "string") model.conversation.expect(input);
     const result = await runner.run(agent, items, {
       maxTurns,
-      signal: rollout.signal,
+      signal: signal ? AbortSignal.any([rollout.signal, signal]) : rollout.signal,
       ...(context === undefined ? {} : { context: context as Context }),
     });
     model.conversation.addToolResults(toolResults(result.newItems));

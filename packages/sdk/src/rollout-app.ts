@@ -38,6 +38,12 @@ export function createRolloutApp(parts: RolloutAppParts): Hono {
   });
   app.notFound((c) => c.json({ detail: `There is no ${c.req.method} ${c.req.path}.` }, 404));
 
+  app.use(async (c, next) => {
+    // Only browsers send an origin, and no web page has business here.
+    if (c.req.header("origin") === undefined) return next();
+    return c.json({ detail: "Rollout servers do not answer web pages." }, 403);
+  });
+
   app.get("/health", (c) => c.json(healthReply(parts)));
 
   if (serverToken !== null) {

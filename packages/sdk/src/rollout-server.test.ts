@@ -362,6 +362,12 @@ describe("the server", () => {
     expect((await send(server, "/rollout", { body: request(), headers })).status).toBe(202);
   });
 
+  test("does not answer web pages", async () => {
+    const server = await serve();
+    const headers = { origin: "https://example.com" };
+    expect((await send(server, "/rollout", { body: request(), headers })).status).toBe(403);
+  });
+
   test("a port that is taken is an error with a remedy", async () => {
     const server = await serve();
     await expect(serve({ config: { port: server.port } })).rejects.toMatchObject({
