@@ -67,11 +67,8 @@ test("adapted linear", async () => {
   );
 });
 
-test("root mean square normalisation of rows and of heads", async () => {
+test("root mean square normalisation", async () => {
   await check({ x: [3, 4], w: [4] }, [3, 4], (tape, { x, w }) => operations.rmsNorm(tape, x!, w!, 1e-5));
-  await check({ x: [3, 2, 4], w: [4] }, [3, 2, 4], (tape, { x, w }) =>
-    operations.rmsNorm(tape, x!, w!, 1e-5),
-  );
 });
 
 test("rotary embedding", async () => {
