@@ -81,6 +81,12 @@ describe("renderPrompt", () => {
     expect(() => codec.renderPrompt([image])).toThrow("image_url part");
   });
 
+  test("a developer message is a system message", () => {
+    const system: ChatMessage = { role: "system", content: "Be brief." };
+    const developer: ChatMessage = { role: "developer", content: "Be brief." };
+    expect(codec.renderPrompt([developer, user])).toEqual(codec.renderPrompt([system, user]));
+  });
+
   test("what the template refuses is a validation error in the template's words", () => {
     const late: ChatMessage[] = [user, { role: "system", content: "Too late." }];
     expect(() => codec.renderPrompt(late)).toThrow(

@@ -24,6 +24,8 @@ export type ChatTemplate = {
  */
 export async function loadChatTemplate(folder: string, config: TokenizerConfig): Promise<ChatTemplate> {
   const source = await templateSource(folder, config);
+  // "developer" is OpenAI's newer name for a system message; most templates do not know it.
+  const knowsDeveloper = source.plain.includes("developer");
   const plain = compile(folder, source.plain);
   const withTools = source.withTools === source.plain ? plain : compile(folder, source.withTools);
   const specialTokens = {
@@ -37,7 +39,7 @@ export async function loadChatTemplate(folder: string, config: TokenizerConfig):
       try {
         return (tools.length > 0 ? withTools : plain).render({
           ...specialTokens,
-          messages: messages.map(templateMessage),
+          messages: messages.map((message) => templateMessage(message, { knowsDeveloper })),
           tools: tools.length > 0 ? tools : null,
           documents: null,
           add_generation_prompt: generationPrompt,
@@ -90,7 +92,10 @@ function compile(folder: string, source: string): Template {
  * Templates want text as content and an object as the arguments of a tool call, where the wire has parts, null and JSON
  * text. Arguments that are no JSON object stay text.
  */
-function templateMessage(message: ChatMessage): Record<string, unknown> {
+function templateMessage(
+  message: ChatMessage,
+  { knowsDeveloper }: { readonly knowsDeveloper: boolean },
+): Record<string, unknown> {
   const { content } = message;
   const unreadable = Array.isArray(content) && content.find((part) => part.type !== "text");
   if (unreadable) {
@@ -100,6 +105,7 @@ function templateMessage(message: ChatMessage): Record<string, unknown> {
     );
   }
   const rendered: Record<string, unknown> = { ...message, content: chatText(content) };
+  if (message.role === "developer" && !knowsDeveloper) rendered["role"] = "system";
   if (message.role !== "assistant") return rendered;
   if (message.tool_calls == null || message.tool_calls.length === 0) {
     delete rendered["tool_calls"];
