@@ -1,0 +1,2 @@
+/** A stylesheet imported for its effect; the bundler collects it. */
+declare module "*.css";

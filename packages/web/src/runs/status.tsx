@@ -1,0 +1,6 @@
+import type { ReactElement } from "react";
+
+/** The state of a run, by word and by colour. */
+export function Status({ value }: { readonly value: string }): ReactElement {
+  return <span className={`status status-${value}`}>{value}</span>;
+}
