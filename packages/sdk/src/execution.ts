@@ -9,7 +9,7 @@ import { OsmosisError } from "@osmosis/protocol";
 import { type Bounded, withDeadline } from "./deadline.ts";
 import { failureOf, type RolloutFailure, withoutSecret } from "./failure.ts";
 import type { Grader, GraderContext } from "./grader.ts";
-import { createRolloutContext, runInRollout } from "./rollout-context.ts";
+import { createRolloutContext, runInRollout, type SampleSource } from "./rollout-context.ts";
 import { checkMetrics, type GradedSample, type ProducedSample, sampleOf } from "./sample.ts";
 import type { AgentWorkflow } from "./workflow.ts";
 
@@ -33,7 +33,7 @@ export type RolloutResult =
   | {
       readonly status: "failure";
       readonly failure: RolloutFailure;
-      /** What there is of the sample when the grader failed. */
+      /** What there is of the sample: without a reward, and perhaps not to its end. */
       readonly sample: GradedSample | null;
     }
   | { readonly status: "cancelled"; readonly reason: CancelReason; readonly sample: GradedSample | null };
@@ -81,9 +81,9 @@ async function executeBoth(
 ): Promise<RolloutResult> {
   options.onStatus("running");
   const produced = await runWorkflow(job, parts, options);
-  if (produced.type !== "sample") return ended(produced, null);
+  if (produced.type !== "sample") return ended(produced.stopped, produced.partial);
 
-  const sample: GradedSample = { ...produced.sample, reward: null, removeSample: false };
+  const sample = ungraded(produced.sample);
   if (!job.grade) return { status: "success", sample };
   options.onStatus("grading");
   const graded = await runGrader(job, parts, produced.sample, options);
@@ -101,12 +101,22 @@ function ended(stopped: Stopped, sample: GradedSample | null): RolloutResult {
     : { status: "cancelled", reason: stopped.reason, sample };
 }
 
+function ungraded(sample: ProducedSample): GradedSample {
+  return { ...sample, reward: null, removeSample: false };
+}
+
+/** `partial` is the conversation as far as a source recorded it. */
+type Produced =
+  | { readonly type: "sample"; readonly sample: ProducedSample }
+  | { readonly type: "stopped"; readonly stopped: Stopped; readonly partial: GradedSample | null };
+
 async function runWorkflow(
   job: RolloutJob,
   parts: ExecutionParts,
   options: ExecutionOptions,
-): Promise<Stopped | { type: "sample"; sample: ProducedSample }> {
+): Promise<Produced> {
   const name = parts.workflow.name || "AgentWorkflow";
+  let source: SampleSource | undefined;
   const bounded = await withDeadline(
     async (signal) => {
       const { rolloutId, chatCompletionsUrl, apiKey } = job;
@@ -116,6 +126,7 @@ async function runWorkflow(
         chatCompletionsUrl,
         apiKey,
         signal: AbortSignal.any([signal, over.signal]),
+        onSource: (added) => (source = added),
       });
       const returned = await runInRollout(context, async () =>
         new parts.workflow().run({
@@ -127,13 +138,22 @@ async function runWorkflow(
           signal,
         }),
       ).finally(() => over.abort(new DOMException("The workflow has returned.", "AbortError")));
-      return sampleOf(returned, context.getSampleSource(), name);
+      return sampleOf(returned, source, name);
     },
     { ...options, timeoutMs: remaining(job.agentTimeoutMs, options.queuedMs) },
   );
-  return bounded.type === "value"
-    ? { type: "sample", sample: bounded.value }
-    : stop(bounded, job, options, { phase: "workflow", thrower: `${name}.run` });
+  if (bounded.type === "value") return { type: "sample", sample: bounded.value };
+  const stopped = stop(bounded, job, options, { phase: "workflow", thrower: `${name}.run` });
+  return { type: "stopped", stopped, partial: partialSample(source, name) };
+}
+
+function partialSample(source: SampleSource | undefined, name: string): GradedSample | null {
+  try {
+    return source ? ungraded(sampleOf(undefined, source, name)) : null;
+  } catch {
+    // Why the rollout failed is known already; a source with nothing to tell is no news.
+    return null;
+  }
 }
 
 async function runGrader(

@@ -198,6 +198,18 @@ describe("an agent of the OpenAI Agents SDK", () => {
     });
   });
 
+  test("a conversation that broke off is kept, without a reward", async () => {
+    const { result } = await play([twoCalls[0] ?? {}, { fail: { status: 500 } }], (ctx) =>
+      runOsmosisAgent(calculator(), ctx.prompt),
+    );
+    expect(result).toMatchObject({ status: "failure", sample: { reward: null } });
+    expect(result.sample?.messages.map((message) => message["role"])).toEqual([
+      "system",
+      "user",
+      "assistant",
+    ]);
+  });
+
   test("a second model in one execution is refused", async () => {
     const { result } = await play([], async () => {
       osmosisModel();

@@ -31,7 +31,6 @@ export type RolloutContext = {
    * @throws OsmosisError `CONFLICT` when there is one already: one execution is one sample.
    */
   setSampleSource(source: SampleSource): void;
-  getSampleSource(): SampleSource | undefined;
 };
 
 const storage = new AsyncLocalStorage<RolloutContext>();
@@ -54,8 +53,9 @@ export function runInRollout<T>(context: RolloutContext, work: () => T): T {
 }
 
 export function createRolloutContext(
-  fields: Pick<RolloutContext, "rolloutId" | "chatCompletionsUrl" | "apiKey" | "signal">,
+  options: Omit<RolloutContext, "setSampleSource"> & { onSource: (source: SampleSource) => void },
 ): RolloutContext {
+  const { onSource, ...fields } = options;
   let source: SampleSource | undefined;
   return {
     ...fields,
@@ -68,7 +68,7 @@ export function createRolloutContext(
         );
       }
       source = added;
+      onSource(added);
     },
-    getSampleSource: () => source,
   };
 }

@@ -4,7 +4,7 @@
  *   queued --> running --> grading --> success | failure | cancelled --(kept for a while)--> forgotten
  *
  * A rollout with a lease is cancelled when nobody polls for longer than the lease; a poll that is held open keeps it. A
- * final state never changes.
+ * final state never changes. A result that was polled is forgotten sooner: a long training run would fill the memory.
  */
 import { randomBytes, timingSafeEqual } from "node:crypto";
 import type { CancelDisposition, RolloutStatus } from "@osmosis/protocol";
@@ -16,6 +16,8 @@ export type RegistryTimes = {
   readonly leaseMs: number;
   /** How long a result is kept. */
   readonly retentionMs: number;
+  /** How long a result is kept once it was polled, in case that the answer was lost. */
+  readonly polledRetentionMs: number;
 };
 
 export type RolloutEntry = {
@@ -48,6 +50,8 @@ type Tracked = {
   readonly leaseToken: string | null;
   openPolls: number;
   leaseTimer: NodeJS.Timeout | undefined;
+  forgetTimer: NodeJS.Timeout | undefined;
+  polled: boolean;
 };
 
 export class RolloutRegistry {
@@ -82,6 +86,8 @@ export class RolloutRegistry {
       leaseToken: options.lease ? randomBytes(24).toString("base64url") : null,
       openPolls: 0,
       leaseTimer: undefined,
+      forgetTimer: undefined,
+      polled: false,
     };
     this.#rollouts.set(rolloutId, rollout);
     this.#renewLease(rollout);
@@ -113,7 +119,16 @@ export class RolloutRegistry {
     options: { waitMs: number; signal: AbortSignal },
   ): Promise<RolloutEntry | undefined> {
     const rollout = this.#rollouts.get(rolloutId);
-    if (!rollout || isFinalStatus(rollout.status)) return rollout;
+    if (!rollout) return undefined;
+    if (!isFinalStatus(rollout.status)) await this.#waitForEnd(rollout, options);
+    if (isFinalStatus(rollout.status) && !rollout.polled && !options.signal.aborted) {
+      rollout.polled = true;
+      this.#forgetIn(rollout, Math.min(this.#times.polledRetentionMs, this.#times.retentionMs));
+    }
+    return rollout;
+  }
+
+  async #waitForEnd(rollout: Tracked, options: { waitMs: number; signal: AbortSignal }): Promise<void> {
     const over = Promise.withResolvers<void>();
     const timer = setTimeout(over.resolve, options.waitMs);
     options.signal.addEventListener("abort", () => over.resolve(), { once: true });
@@ -126,7 +141,6 @@ export class RolloutRegistry {
       rollout.openPolls -= 1;
       this.#renewLease(rollout);
     }
-    return rollout;
   }
 
   /** Asks rollouts to stop. Ids that were asked for and are not active are `not_found`. */
@@ -176,6 +190,12 @@ export class RolloutRegistry {
     rollout.result = result;
     clearTimeout(rollout.leaseTimer);
     rollout.finished.resolve();
-    setTimeout(() => this.#rollouts.delete(rollout.rolloutId), this.#times.retentionMs).unref();
+    this.#forgetIn(rollout, this.#times.retentionMs);
+  }
+
+  #forgetIn(rollout: Tracked, delayMs: number): void {
+    clearTimeout(rollout.forgetTimer);
+    rollout.forgetTimer = setTimeout(() => this.#rollouts.delete(rollout.rolloutId), delayMs);
+    rollout.forgetTimer.unref();
   }
 }

@@ -191,6 +191,17 @@ describe("the lease-polling form", () => {
     expect((await poll(server, admission)).status).toBe("success");
   });
 
+  test("a result that was polled is forgotten sooner than one that was not", async () => {
+    const server = await serve({ times: { polledRetentionMs: 20 } });
+    const [polled, unpolled] = [await admit(server), await admit(server)];
+    await poll(server, polled);
+    await vi.waitFor(async () => {
+      const { body } = await send(server, `/rollout/${polled.rollout_id}/status`);
+      expect(body).toMatchObject({ status: "unknown" });
+    });
+    expect((await poll(server, unpolled)).status).toBe("success");
+  });
+
   test("a result is forgotten after a while", async () => {
     const server = await serve({ times: { retentionMs: 20 } });
     const admission = await admit(server);

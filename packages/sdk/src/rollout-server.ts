@@ -25,6 +25,8 @@ export type RolloutServerTimes = {
   readonly leaseMs: number;
   /** How long a result is kept. */
   readonly retentionMs: number;
+  /** How long a result is kept once it was polled. */
+  readonly polledRetentionMs: number;
 };
 
 export type ListeningServer = AsyncDisposable & {
@@ -44,6 +46,12 @@ export type RolloutServer = {
   listen(): Promise<ListeningServer>;
 };
 
+const DEFAULT_TIMES: RolloutServerTimes = {
+  resultWaitMs: 30_000,
+  leaseMs: 120_000,
+  retentionMs: 900_000,
+  polledRetentionMs: 60_000,
+};
 const DRAIN_MS = 10_000;
 /** What cancelled rollouts get to stop in, and open polls to read how they ended. */
 const CANCEL_MS = 5_000;
@@ -57,7 +65,7 @@ const LAST_ANSWERS_MS = 250;
 export function createRolloutServer(options: RolloutServerOptions): RolloutServer {
   const { backend, log = writeLog } = options;
   const config = { ...readServerConfig(), ...options.config };
-  const times = { resultWaitMs: 30_000, leaseMs: 120_000, retentionMs: 900_000, ...options.times };
+  const times = { ...DEFAULT_TIMES, ...options.times };
   if (times.leaseMs <= times.resultWaitMs) {
     throw new OsmosisError("VALIDATION", `A lease of ${times.leaseMs} ms ends within one poll.`, {
       hint: `Make leaseMs greater than resultWaitMs, which is ${times.resultWaitMs}.`,
