@@ -18,7 +18,7 @@ export function takeRootOptions(argv: readonly string[]): RootOptions {
   const flags = new Set<string>();
   for (let index = 0; index < end; index++) {
     const word = argv[index] ?? "";
-    const [name = "", inline] = splitOption(word);
+    const [name, inline] = splitOption(word);
     if (word === "--json" || word === "--plain") flags.add(word);
     else if (name === "--platform" || name === "--env-file") {
       const value = inline ?? argv[++index];

@@ -74,7 +74,7 @@ export function createIo(): Io {
     processId: process.pid,
     stdout: sink(process.stdout),
     stderr: sink(process.stderr),
-    stdinIsTerminal: process.stdin.isTTY === true,
+    stdinIsTerminal: Boolean(process.stdin.isTTY),
     readStdin,
     fetch: globalThis.fetch,
     now: Date.now,
@@ -101,9 +101,18 @@ export function exit(code: number): never {
   process.exit(code);
 }
 
+/** SIGKILL to a process group, as far as anybody is left in it. */
+export function killProcessGroup(leader: number): void {
+  try {
+    process.kill(-leader, "SIGKILL");
+  } catch {
+    // Nobody is.
+  }
+}
+
 function sink(stream: NodeJS.WriteStream): Sink {
   return {
-    isTerminal: stream.isTTY === true,
+    isTerminal: Boolean(stream.isTTY),
     columns: () => stream.columns || 80,
     write: (text) => {
       stream.write(text);

@@ -17,10 +17,13 @@ export function formatDuration(milliseconds: number): string {
   if (seconds < 10) return `${seconds.toFixed(1)}s`;
   const whole = Math.round(seconds);
   const minutes = Math.floor(whole / 60);
-  const two = (value: number): string => String(value).padStart(2, "0");
   if (minutes === 0) return `${whole}s`;
   if (minutes < 60) return `${minutes}m ${two(whole % 60)}s`;
   return `${Math.floor(minutes / 60)}h ${two(minutes % 60)}m`;
+}
+
+function two(value: number): string {
+  return String(value).padStart(2, "0");
 }
 
 /** A moment in the reader's own time zone, to the second. */
@@ -28,7 +31,6 @@ export function formatTime(iso: string | null | undefined): string {
   if (iso === null || iso === undefined) return "–";
   const date = new Date(iso);
   if (Number.isNaN(date.getTime())) return iso;
-  const two = (value: number): string => String(value).padStart(2, "0");
   return (
     `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ` +
     `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`

@@ -25,5 +25,5 @@ export function printable(text: string): string {
 /** Columns that a text takes; colour sequences take none. */
 export function displayWidth(text: string): number {
   // oxlint-disable-next-line no-control-regex -- the beginning of a colour sequence
-  return [...text.replaceAll(/\u001b\[[0-9;]*m/g, "")].length;
+  return Array.from(text.replaceAll(/\u001b\[[0-9;]*m/g, "")).length;
 }

@@ -38,6 +38,6 @@ function oneLine(cell: string): string {
 }
 
 function cut(text: string, width: number): string {
-  const characters = [...text];
+  const characters = Array.from(text);
   return characters.length <= width ? text : `${characters.slice(0, width - 1).join("")}…`;
 }

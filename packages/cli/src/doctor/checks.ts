@@ -1,0 +1,214 @@
+import { lstatSync, readdirSync, readlinkSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { authRoutes, errorMessage, OsmosisError } from "@osmosis/protocol";
+import type { Context } from "../context.ts";
+import { credentialStore, openSession, resolvePlatformUrl } from "../platform/session.ts";
+import { git } from "../workspace/git.ts";
+import type { Identity } from "../workspace/identity.ts";
+import { AGENT_FILES, missingDirectories } from "../workspace/layout.ts";
+
+/** One thing that the doctor looked at. An `error` makes the command fail; a `warning` is good to know. */
+export type Check = {
+  readonly name: string;
+  readonly status: "ok" | "warning" | "error" | "skipped";
+  readonly message: string;
+  /** What to do about it. */
+  readonly hint?: string;
+  /** Paths that are missing, relative to the workspace; `--fix` makes them. */
+  readonly missing?: readonly string[];
+};
+
+const OLDEST_NODE = [22, 18] as const;
+const HEALTH_TIMEOUT_MS = 5000;
+
+/** Everything that must be in place before a run can be submitted from a workspace. */
+export async function checkWorkspace(
+  context: Context,
+  root: string,
+  identity: Identity | undefined,
+): Promise<Check[]> {
+  const [platform, pushed] = await Promise.all([
+    checkPlatform(context, identity),
+    checkPushed(context, root),
+  ]);
+  return [
+    checkNode(context.io.nodeVersion),
+    checkOrigin(identity),
+    checkPaths("directories", missingDirectories(root), "all required folders are there"),
+    checkPaths(
+      "agent files",
+      AGENT_FILES.filter((path) => !isFile(join(root, path))),
+      AGENT_FILES.join(", "),
+    ),
+    checkSkills(root),
+    ...platform,
+    ...pushed,
+  ];
+}
+
+/** Skills whose link for Claude Code is missing or leads elsewhere, as paths of those links. */
+export function missingSkillLinks(root: string): { missing: string[]; wrong: string[]; skills: string[] } {
+  const skills = foldersIn(join(root, ".agents/skills"));
+  const missing: string[] = [];
+  const wrong: string[] = [];
+  for (const skill of skills) {
+    const link = join(root, ".claude/skills", skill);
+    const found = lstatSync(link, { throwIfNoEntry: false });
+    if (found === undefined) missing.push(`.claude/skills/${skill}`);
+    else if (!found.isSymbolicLink() || readlinkSync(link) !== skillTarget(skill))
+      wrong.push(`.claude/skills/${skill}`);
+  }
+  return { missing, wrong, skills };
+}
+
+export function skillTarget(skill: string): string {
+  return `../../.agents/skills/${skill}`;
+}
+
+function checkNode(version: string): Check {
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  const isNew = major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1]);
+  return isNew
+    ? { name: "node", status: "ok", message: `Node ${version}` }
+    : {
+        name: "node",
+        status: "error",
+        message: `Node ${version} cannot run TypeScript`,
+        hint: `Install Node ${OLDEST_NODE.join(".")} or newer.`,
+      };
+}
+
+function checkOrigin(identity: Identity | undefined): Check {
+  if (identity !== undefined) {
+    return { name: "origin", status: "ok", message: `${identity.name} (${identity.displayUrl})` };
+  }
+  return {
+    name: "origin",
+    status: "warning",
+    message: "the repository has no usable `origin`, so no platform knows it",
+    hint: "`osmosis workspace list` shows the clone URL; set it with `git remote add origin URL`.",
+  };
+}
+
+function checkPaths(name: string, missing: readonly string[], fine: string): Check {
+  if (missing.length === 0) return { name, status: "ok", message: fine };
+  return {
+    name,
+    status: "error",
+    message: `missing: ${missing.join(", ")}`,
+    hint: "`osmosis doctor --fix` creates them.",
+    missing,
+  };
+}
+
+function checkSkills(root: string): Check {
+  const { missing, wrong, skills } = missingSkillLinks(root);
+  if (skills.length === 0) {
+    return {
+      name: "skills",
+      status: "warning",
+      message: "there are no skills in .agents/skills",
+      hint: "`osmosis doctor --fix` copies them from the template.",
+      missing: [".agents/skills"],
+    };
+  }
+  if (missing.length > 0) return checkPaths("skills", missing, "");
+  if (wrong.length > 0) {
+    return {
+      name: "skills",
+      status: "warning",
+      message: `not linked to .agents/skills: ${wrong.join(", ")}`,
+      hint: "Remove them and run `osmosis doctor --fix`, unless they are different on purpose.",
+    };
+  }
+  return { name: "skills", status: "ok", message: skills.join(", ") };
+}
+
+async function checkPlatform(context: Context, identity: Identity | undefined): Promise<Check[]> {
+  let url: string;
+  try {
+    url = await resolvePlatformUrl(context, credentialStore(context), identity);
+    const response = await context.io.fetch(`${url}/api/health`, {
+      signal: AbortSignal.any([context.io.interrupted, AbortSignal.timeout(HEALTH_TIMEOUT_MS)]),
+    });
+    if (!response.ok) throw new Error(`HTTP ${response.status}`);
+  } catch (error) {
+    context.io.interrupted.throwIfAborted();
+    return [
+      {
+        name: "platform",
+        status: "warning",
+        message: `no platform answers: ${errorMessage(error)}`,
+        hint: "Start one with `osmosis up`, or name another with --platform.",
+      },
+      { name: "login", status: "skipped", message: "needs a platform" },
+    ];
+  }
+  const reachable: Check = { name: "platform", status: "ok", message: url };
+  try {
+    const session = await openSession(context, identity);
+    const { user, workspace } = await session.client.call(authRoutes.verify, {});
+    const linked = workspace ? `, workspace ${workspace.name} (${workspace.role})` : "";
+    return [reachable, { name: "login", status: "ok", message: `${user.email}${linked}` }];
+  } catch (error) {
+    if (!(error instanceof OsmosisError)) throw error;
+    return [
+      reachable,
+      {
+        name: "login",
+        status: "warning",
+        message: error.message,
+        hint: error.hint ?? "Run `osmosis auth login`.",
+      },
+    ];
+  }
+}
+
+async function checkPushed(context: Context, root: string): Promise<Check[]> {
+  const options = { cwd: root, env: context.io.env, signal: context.io.interrupted };
+  const [status, ahead] = await Promise.all([
+    git(["status", "--porcelain"], options),
+    git(["rev-list", "--count", "@{upstream}..HEAD"], options),
+  ]);
+  const dirty = status.stdout === "" ? 0 : status.stdout.split("\n").length;
+  return [
+    dirty === 0
+      ? { name: "clean", status: "ok", message: "no uncommitted changes" }
+      : {
+          name: "clean",
+          status: "warning",
+          message: `${dirty} uncommitted ${dirty === 1 ? "change" : "changes"}; runs use pushed commits only`,
+          hint: "Commit and push what a run needs.",
+        },
+    !ahead.ok
+      ? {
+          name: "pushed",
+          status: "warning",
+          message: "the branch has no upstream",
+          hint: "Push it once: `git push -u origin HEAD`.",
+        }
+      : ahead.stdout === "0"
+        ? { name: "pushed", status: "ok", message: "every commit is pushed" }
+        : {
+            name: "pushed",
+            status: "warning",
+            message: `${ahead.stdout} unpushed ${ahead.stdout === "1" ? "commit" : "commits"}`,
+            hint: "`git push`",
+          },
+  ];
+}
+
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
+}
+
+function foldersIn(path: string): string[] {
+  try {
+    return readdirSync(path, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => entry.name)
+      .toSorted();
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,156 @@
+import { readFile, realpath, stat } from "node:fs/promises";
+import { isAbsolute, relative, resolve, sep } from "node:path";
+import { EvalRunConfig, issuesOf, OsmosisError, TrainingRunConfig, type Issue } from "@osmosis/protocol";
+import { parse, TomlError } from "smol-toml";
+import { z } from "zod";
+import type { Context } from "../context.ts";
+import type { RunKind } from "./kind.ts";
+import { lineOfKey } from "./toml-position.ts";
+
+/** A configuration, read and checked. */
+export type RunConfigFile = {
+  /** Relative to the workspace. */
+  readonly path: string;
+  readonly config: EvalRunConfig | TrainingRunConfig;
+  /** The tables as they stand in the file, for the wire: the platform fills in its own defaults. */
+  readonly raw: Readonly<Record<string, unknown>>;
+};
+
+const FOLDERS = { eval: "configs/eval", train: "configs/training" } as const;
+
+/**
+ * Reads a configuration. A relative path counts from the current folder and, when there is nothing, from the
+ * workspace's top.
+ *
+ * @param model - replaces `experiment.model_path`
+ * @throws OsmosisError `NOT_FOUND` without the file; `VALIDATION` for a file outside of its folder, for text that is no
+ * TOML and for every key that is wrong, each with its line
+ */
+export async function readConfigFile(
+  context: Context,
+  parts: { root: string; kind: RunKind; file: string; model: string | undefined },
+): Promise<RunConfigFile> {
+  const { kind, file } = parts;
+  const root = await realpath(parts.root);
+  const found = await findFile([resolve(context.io.cwd, file), resolve(root, file)]);
+  if (found === undefined) {
+    throw new OsmosisError("NOT_FOUND", `There is no configuration ${file}.`, {
+      hint: `Configurations are in ${FOLDERS[kind]}/: \`ls ${FOLDERS[kind]}\`.`,
+    });
+  }
+  const path = relative(root, found);
+  const isInside = !path.startsWith(`..${sep}`) && !isAbsolute(path);
+  const isInFolder = path.split(sep).join("/").startsWith(`${FOLDERS[kind]}/`) && path.endsWith(".toml");
+  if (!isInside || !isInFolder) {
+    throw new OsmosisError(
+      "VALIDATION",
+      isInside
+        ? `${path} is not a ${kind === "eval" ? "n evaluation" : "training"} configuration.`.replace(
+            "a n",
+            "an",
+          )
+        : `${file} is outside of the workspace ${root}.`,
+      { hint: `Put it into ${FOLDERS[kind]}/ and give it a name that ends in .toml.` },
+    );
+  }
+  const text = await readFile(found, "utf8");
+  const raw = parseToml(text, path);
+  return checkConfig({
+    text,
+    path,
+    raw: parts.model === undefined ? raw : withModel(raw, parts.model),
+    kind,
+  });
+}
+
+function parseToml(text: string, path: string): Record<string, unknown> {
+  try {
+    return parse(text);
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error;
+    const reason = error.message.split("\n")[0]?.replace(/^Invalid TOML document: /, "") ?? "";
+    throw new OsmosisError(
+      "VALIDATION",
+      `${path}:${error.line}:${error.column} is not valid TOML: ${reason}.\n${error.codeblock.trimEnd()}`,
+      {
+        hint: `Correct line ${error.line} of ${path}.`,
+        cause: error,
+        details: { path, line: error.line, column: error.column },
+      },
+    );
+  }
+}
+
+function withModel(raw: Record<string, unknown>, model: string): Record<string, unknown> {
+  const experiment = raw["experiment"];
+  if (typeof experiment !== "object" || experiment === null) return raw;
+  return { ...raw, experiment: { ...experiment, model_path: model } };
+}
+
+function checkConfig(file: {
+  text: string;
+  path: string;
+  raw: Record<string, unknown>;
+  kind: RunKind;
+}): RunConfigFile {
+  const { text, path, raw, kind } = file;
+  const schema = kind === "eval" ? EvalRunConfig : TrainingRunConfig;
+  const parsed = schema.safeParse(raw);
+  if (parsed.success) return { path, config: parsed.data, raw };
+  const issues = parsed.error.issues.flatMap((issue) =>
+    issuesOf(new z.ZodError([issue]), knownKeys(schema, issue.path.map(String))),
+  );
+  const placed = issues.map((issue) => placeIssue(issue, text, path));
+  const only = placed.length === 1 ? placed[0] : undefined;
+  throw new OsmosisError(
+    "VALIDATION",
+    only === undefined
+      ? `${path} has ${placed.length} faults:`
+      : `${only.place}: ${only.key} ${only.message}${only.key_correction === undefined ? "" : ` (did you mean ${only.key_correction}?)`}.`,
+    {
+      hint: "configs/AGENTS.md lists every key, its type and its default.",
+      details: {
+        path,
+        ...(only === undefined ? {} : { issue: only }),
+        ...(only === undefined ? { issues: placed } : {}),
+      },
+    },
+  );
+}
+
+type PlacedIssue = Issue & { readonly place: string; readonly line: number | null };
+
+function placeIssue(issue: Issue, text: string, path: string): PlacedIssue {
+  const line = lineOfKey(text, issue.key.split("."));
+  return { ...issue, line: line ?? null, place: line === undefined ? path : `${path}:${line}` };
+}
+
+/** The keys that the table at a path could have. */
+function knownKeys(schema: z.ZodObject, path: readonly string[]): string[] {
+  let at: z.ZodType = schema;
+  for (const name of path) {
+    const inner = unwrap(at);
+    const next = inner instanceof z.ZodObject ? inner.shape[name] : undefined;
+    if (next === undefined) return [];
+    at = next;
+  }
+  const inner = unwrap(at);
+  return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
+}
+
+function unwrap(schema: z.ZodType): z.ZodType {
+  let at = schema;
+  while (at instanceof z.ZodDefault || at instanceof z.ZodPrefault || at instanceof z.ZodOptional) {
+    // The schemas of this repository are made with zod's own classes, not its core's.
+    at = at.unwrap() as z.ZodType;
+  }
+  return at;
+}
+
+async function findFile(candidates: readonly string[]): Promise<string | undefined> {
+  for (const candidate of candidates) {
+    const found = await stat(candidate).catch(() => undefined);
+    if (found?.isFile() === true) return await realpath(candidate);
+  }
+  return undefined;
+}

@@ -1,0 +1,65 @@
+import type { EvalRun, TrainingRun } from "@osmosis/protocol";
+import { formatCount, formatDuration, formatNumber, formatProportion, formatTime } from "../output/format.ts";
+import type { Field } from "../output/result.ts";
+
+/** What a person wants to know about an evaluation: every rate with its n and its temperature. */
+export function evalFields(run: EvalRun): Field[] {
+  const { results } = run;
+  const common: Field[] = [
+    ["Status", run.error === null ? run.status : `${run.status}: ${run.error}`],
+    ["Model", run.model.name],
+    ["Data set", run.dataset.name],
+    ["Rollout", run.rollout.name],
+    ["Time", timesOf(run)],
+  ];
+  if (results === null) return [...common, ["View", run.platform_url]];
+  const temperature = results.temperature === null ? "the agent's own" : String(results.temperature);
+  return [
+    ...common,
+    [
+      "Pass rate",
+      results.pass_rate_ci === null
+        ? formatNumber(results.pass_rate)
+        : formatProportion(results.pass_rate_ci),
+    ],
+    [
+      "Mean reward",
+      results.score_ci === null ? formatNumber(results.score) : formatProportion(results.score_ci),
+    ],
+    ["Temperature", temperature],
+    ["Passed", `${results.passed} of ${results.graded} graded (threshold ${results.pass_threshold})`],
+    ["Rows", `${formatCount(results.sampled_rows)} of ${formatCount(results.total_dataset_rows)}`],
+    ["Outcomes", outcomeText(results.outcomes)],
+    ["Tokens", formatCount(results.total_tokens)],
+    ["View", run.platform_url],
+  ];
+}
+
+export function trainingFields(run: TrainingRun): Field[] {
+  return [
+    ["Status", run.error === null ? run.status : `${run.status}: ${run.error}`],
+    ["Model", run.model.name],
+    ["Data set", run.dataset.name],
+    ["Rollout", run.rollout.name],
+    ["Time", timesOf(run)],
+    ["Step", `${run.current_step} of ${run.total_steps ?? "?"}`],
+    ["Reward", formatNumber(run.reward)],
+    ["Pass rate", formatNumber(run.pass_rate)],
+    ["Examples", formatCount(run.examples_processed_count)],
+    ["View", run.platform_url],
+  ];
+}
+
+function timesOf(run: EvalRun | TrainingRun): string {
+  const { created_at: created, started_at: start, completed_at: end } = run;
+  if (start === null) return `submitted ${formatTime(created)}`;
+  if (end === null) return `since ${formatTime(start)}`;
+  return `${formatTime(start)}, took ${formatDuration(Date.parse(end) - Date.parse(start))}`;
+}
+
+function outcomeText(outcomes: Readonly<Record<string, number | undefined>>): string {
+  const text = Object.entries(outcomes)
+    .map(([outcome, count]) => `${count} ${outcome}`)
+    .join(", ");
+  return text === "" ? "–" : text;
+}

@@ -1,0 +1,168 @@
+import { evalRoutes, OsmosisError, trainingRoutes } from "@osmosis/protocol";
+import type { SubmitOptions } from "../commands/options.ts";
+import { confirmOrRefuse } from "../confirm.ts";
+import type { Context } from "../context.ts";
+import type { OperationResult } from "../output/result.ts";
+import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
+import { workspaceExtras } from "../workspace/workspace.ts";
+import { readConfigFile, type RunConfigFile } from "./config-file.ts";
+import { RUN_WORD, type RunKind } from "./kind.ts";
+import { checkPushedCode } from "./pushed-code.ts";
+import { hideSecrets, resolveSecrets, type ResolvedSecrets } from "./secrets.ts";
+import { waitForRun } from "./wait.ts";
+
+/**
+ * Checks a configuration and everything that it names, in this order: workspace and login, the file, the code here and
+ * as pushed, the secrets. Then it asks, and submits once.
+ */
+export async function submitRun(
+  context: Context,
+  kind: RunKind,
+  configPath: string,
+  options: SubmitOptions,
+): Promise<OperationResult> {
+  const session = await openWorkspaceSession(context);
+  const { workspace, client } = session;
+  const file = await readConfigFile(context, {
+    root: workspace.root,
+    kind,
+    file: configPath,
+    model: options.model,
+  });
+  const { experiment, secrets: needed } = file.config;
+  const code = await checkPushedCode(context, { root: workspace.root, experiment, configPath: file.path });
+  const secrets = await resolveSecrets(context, {
+    client,
+    required: needed.required,
+    secretsFile: options.secretsFile,
+  });
+  const resource = {
+    model_name: experiment.model_path,
+    dataset_name: experiment.dataset,
+    config: {
+      path: file.path,
+      rollout: experiment.rollout,
+      entrypoint: experiment.entrypoint,
+      model: experiment.model_path,
+      dataset: experiment.dataset,
+      branch: experiment.branch ?? null,
+      commit_sha: experiment.commit_sha ?? null,
+    },
+  };
+  const extras = workspaceExtras(workspace);
+  if (options.dryRun === true) {
+    for (const warning of code.warnings) context.warn("UNPUSHED_CHANGES", warning);
+    return {
+      kind: "operation",
+      operation: `${kind}.submit`,
+      status: "noop",
+      message: `${file.path} is ready to be submitted. Nothing was started.`,
+      fields: Object.entries(summaryOf(file, code.description, secrets)),
+      resource: { ...resource, dry_run: true },
+      extras,
+    };
+  }
+  for (const warning of code.warnings) context.warn("UNPUSHED_CHANGES", warning);
+  const isSure = await confirmOrRefuse(context, {
+    isYes: options.yes === true,
+    question: `Start this ${RUN_WORD[kind]}?`,
+    preset: true,
+    summary: summaryOf(file, code.description, secrets),
+    warnings: code.warnings,
+  });
+  if (!isSure) {
+    return {
+      kind: "operation",
+      operation: `${kind}.submit`,
+      status: "cancelled",
+      message: "Cancelled.",
+      extras,
+    };
+  }
+  const submitted = await post(session, kind, file, secrets);
+  if (options.wait === true) {
+    context.note(`${submitted.name}: ${submitted.platform_url}`);
+    const end = await waitForRun(context, session, kind, submitted.name);
+    return {
+      ...end,
+      operation: `${kind}.submit`,
+      resource: { ...resource, ...submitted, url: submitted.platform_url, ...end.resource },
+      extras,
+    };
+  }
+  return {
+    kind: "operation",
+    operation: `${kind}.submit`,
+    status: "success",
+    message: `Started the ${RUN_WORD[kind]} ${submitted.name}.`,
+    fields: [["View", submitted.platform_url]],
+    resource: { ...resource, ...submitted, url: submitted.platform_url },
+    nextSteps: [
+      { command: `osmosis ${kind} logs ${submitted.name} --follow`, description: "watch it" },
+      { command: `osmosis ${kind} info ${submitted.name}`, description: "see its results" },
+      { command: `osmosis ${kind} stop ${submitted.name}`, description: "stop it" },
+    ],
+    extras,
+  };
+}
+
+async function post(
+  { client }: WorkspaceSession,
+  kind: RunKind,
+  file: RunConfigFile,
+  secrets: ResolvedSecrets,
+): Promise<{ id: string; name: string; status: string; created_at: string; platform_url: string }> {
+  const { raw, config } = file;
+  const table = (name: string): Record<string, unknown> | undefined => {
+    const value = raw[name];
+    // Checked by the schema: a section is a table.
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : undefined;
+  };
+  const body = {
+    experiment_config: table("experiment") ?? {},
+    ...optional("advanced_config", table("advanced")),
+    env_config: config.env,
+    secrets: { required: [...config.secrets.required], provided: { ...secrets.provided } },
+  };
+  try {
+    return kind === "eval"
+      ? await client.call(evalRoutes.submit, {
+          body: { ...body, ...optional("evaluation_config", table("evaluation")) },
+        })
+      : await client.call(trainingRoutes.submit, {
+          body: {
+            ...body,
+            ...optional("training_config", table("training")),
+            ...optional("sampling_config", table("sampling")),
+            ...optional("checkpoints_config", table("checkpoints")),
+          },
+        });
+  } catch (error) {
+    if (!(error instanceof OsmosisError)) throw error;
+    throw hideSecrets(error, secrets);
+  }
+}
+
+function optional<Name extends string, Value>(
+  name: Name,
+  value: Value | undefined,
+): Partial<Record<Name, Value>> {
+  // A computed key widens to an index signature; it is exactly this one.
+  return value === undefined ? {} : ({ [name]: value } as Partial<Record<Name, Value>>);
+}
+
+function summaryOf(
+  file: RunConfigFile,
+  code: string,
+  secrets: ResolvedSecrets,
+): Readonly<Record<string, string>> {
+  const { experiment } = file.config;
+  return {
+    Config: file.path,
+    Model: experiment.model_path,
+    "Data set": experiment.dataset,
+    Rollout: `${experiment.rollout}/${experiment.entrypoint}`,
+    Code: code,
+    ...(secrets.sources.length === 0 ? {} : { Secrets: secrets.sources.join(", ") }),
+  };
+}

@@ -1,0 +1,91 @@
+import { trainingRoutes } from "@osmosis/protocol";
+import type { Context } from "../context.ts";
+import { formatNumber, formatTime } from "../output/format.ts";
+import type { DetailResult } from "../output/result.ts";
+import { openWorkspaceSession } from "../platform/session.ts";
+import { workspaceExtras } from "../workspace/workspace.ts";
+import { trainingSummary } from "./row.ts";
+import { trainingFields } from "./run-fields.ts";
+import { saveMetrics } from "./save-metrics.ts";
+import { isFinal } from "./wait.ts";
+
+export async function trainInfo(
+  context: Context,
+  name: string,
+  options: { readonly output?: string },
+): Promise<DetailResult> {
+  const { client, workspace } = await openWorkspaceSession(context);
+  const params = { name };
+  const [detail, metrics, { checkpoints }] = await Promise.all([
+    client.call(trainingRoutes.get, { params }),
+    client.call(trainingRoutes.metrics, { params }),
+    client.call(trainingRoutes.checkpoints, { params }),
+  ]);
+  const run = detail.training_run;
+  const outputPath =
+    options.output === undefined
+      ? null
+      : await saveMetrics(context, {
+          output: options.output,
+          run,
+          metrics: { training_run: run, ...metrics },
+        });
+  const summaries = metrics.overview.metric_summaries;
+  return {
+    kind: "detail",
+    data: {
+      ...detail,
+      summary: trainingSummary(run),
+      platform_url: run.platform_url,
+      checkpoints,
+      in_progress: !isFinal(run.status),
+      metrics,
+      metrics_available: true,
+      output_path: outputPath,
+    },
+    title: run.name,
+    fields: [
+      ...trainingFields(run),
+      ["Code", `${detail.branch ?? "pinned"} (${detail.commit_sha.slice(0, 8)}), ${detail.entrypoint}`],
+      ...(outputPath === null ? [] : [["Metrics saved to", outputPath] as const]),
+    ],
+    tables: [
+      ...(summaries.length === 0
+        ? []
+        : [
+            {
+              title: "Metrics",
+              table: {
+                headers: ["METRIC", "FIRST", "LATEST", "MIN", "MAX"],
+                rows: summaries.map((summary) => [
+                  summary.title,
+                  formatNumber(summary.initial),
+                  formatNumber(summary.latest),
+                  formatNumber(summary.min),
+                  formatNumber(summary.max),
+                ]),
+                numeric: ["FIRST", "LATEST", "MIN", "MAX"],
+              },
+            },
+          ]),
+      ...(checkpoints.length === 0
+        ? []
+        : [
+            {
+              title: "Checkpoints",
+              table: {
+                headers: ["NAME", "STEP", "REWARD", "CREATED"],
+                rows: checkpoints.map((checkpoint) => [
+                  checkpoint.checkpoint_name,
+                  String(checkpoint.checkpoint_step),
+                  formatNumber(checkpoint.reward),
+                  formatTime(checkpoint.created_at),
+                ]),
+                numeric: ["STEP", "REWARD"],
+              },
+            },
+          ]),
+    ],
+    extras: workspaceExtras(workspace),
+  };
+}

@@ -1,0 +1,212 @@
+import { createWriteStream, type WriteStream } from "node:fs";
+import { delimiter, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { ERROR_CODES, OsmosisError, type ErrorCode } from "@osmosis/protocol";
+import { z } from "zod";
+import type { Context } from "../context.ts";
+import { startChild } from "./child.ts";
+import { removeRunning, writeRunning } from "./data-folder.ts";
+import { prepareDataFolder } from "./folder.ts";
+import { lineSplitter } from "./lines.ts";
+import { endingText, supervise, type Supervised } from "./supervise.ts";
+
+/**
+ * The platform on this machine: a server process and a worker process, both held.
+ *
+ * It goes starting → running → stopped. In `starting` the first answer of the server decides: it listens, or it says
+ * why it does not, and then nothing is tried again. In `running` a process that dies is started again, on the same
+ * port. `stop` ends the worker first, since it talks to the server to its last moment.
+ */
+export type LocalPlatform = {
+  readonly url: string;
+  readonly signInUrl: string;
+  readonly folder: string;
+  readonly logFolder: string;
+  /** Rejects when a process dies again and again. */
+  readonly failed: Promise<never>;
+  readonly stop: () => Promise<void>;
+};
+
+const ServerEvent = z.discriminatedUnion("event", [
+  z.object({ event: z.literal("listening"), url: z.string(), port: z.int(), sign_in_url: z.string() }),
+  z.object({
+    event: z.literal("failed"),
+    code: z.string(),
+    message: z.string(),
+    hint: z.string().optional(),
+  }),
+]);
+type ServerEvent = z.infer<typeof ServerEvent>;
+
+const WORKER_GRACE_MS = 6000;
+const SERVER_GRACE_MS = 4000;
+
+/**
+ * Starts the platform and answers when it listens.
+ *
+ * @throws OsmosisError `CONFLICT` for a taken port or folder, `STORAGE` for a folder that cannot be written, and what
+ * else the server says
+ */
+export async function startPlatform(
+  context: Context,
+  options: {
+    readonly folder: string;
+    readonly host: string;
+    readonly port: number;
+    readonly worker: boolean;
+    /** Lines of both processes, as they come; they are in the log files anyway. */
+    readonly onLine?: (line: string) => void;
+  },
+): Promise<LocalPlatform> {
+  const { folder, host, worker, onLine } = options;
+  const { io } = context;
+  await prepareDataFolder(folder);
+  const logFolder = join(folder, "logs");
+  const logs = {
+    server: createWriteStream(join(logFolder, "server.log"), { flags: "a" }),
+    worker: createWriteStream(join(logFolder, "worker.log"), { flags: "a" }),
+  };
+  for (const log of Object.values(logs)) log.on("error", () => {});
+  const env = { ...io.env, PATH: `${dirname(io.nodePath)}${delimiter}${io.env["PATH"] ?? ""}` };
+  const serverMain = fileURLToPath(import.meta.resolve("@osmosis/server/main"));
+  const workerMain = join(dirname(serverMain), "worker/main.ts");
+  const say = (log: WriteStream, text: string): void => {
+    log.write(text);
+    onLine?.(text);
+  };
+
+  const first = Promise.withResolvers<ServerEvent>();
+  let port = options.port;
+  const startServer = () => {
+    const args = [
+      serverMain,
+      "--data",
+      folder,
+      "--host",
+      host,
+      "--port",
+      String(port),
+      "--json",
+      "--supervised",
+    ];
+    const child = startChild({
+      command: io.nodePath,
+      args,
+      env,
+      cwd: folder,
+      onStdout: lineSplitter((line) => {
+        const event = parseEvent(line);
+        if (event !== undefined) first.resolve(event);
+      }),
+      onStderr: (text) => say(logs.server, text),
+    });
+    void child.ended.then((ending) =>
+      first.resolve({
+        event: "failed",
+        code: "INTERNAL",
+        message: `The server ended while it started (${endingText(ending)}).`,
+        hint: `Its last words are in ${join(logFolder, "server.log")}.`,
+      }),
+    );
+    return child;
+  };
+  const restarted = (name: string) => (ending: Parameters<typeof endingText>[0], pauseMs: number) => {
+    context.warn(
+      "PROCESS_RESTARTED",
+      `The ${name} ended (${endingText(ending)}); it starts again in ${pauseMs} ms.`,
+    );
+  };
+  const supervised: { server?: Supervised; worker?: Supervised } = {};
+  const stop = async (): Promise<void> => {
+    await supervised.worker?.stop(WORKER_GRACE_MS);
+    await supervised.server?.stop(SERVER_GRACE_MS);
+    await removeRunning(folder);
+    for (const log of Object.values(logs)) log.end();
+  };
+
+  let hasStarted = false;
+  supervised.server = supervise({
+    start: startServer,
+    now: io.now,
+    // Before the first answer nothing is tried again: `stop` below ends the supervision during the pause.
+    onRestart: (ending, pauseMs) => {
+      if (hasStarted) restarted("server")(ending, pauseMs);
+    },
+  });
+  const interrupted = new Promise<never>((_, reject) => {
+    io.interrupted.addEventListener("abort", () => reject(io.interrupted.reason as Error), { once: true });
+    if (io.interrupted.aborted) reject(io.interrupted.reason as Error);
+  });
+  interrupted.catch(() => {});
+  let event: ServerEvent;
+  try {
+    event = await Promise.race([first.promise, interrupted]);
+    if (event.event === "failed") throw failureOf(event);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  hasStarted = true;
+  port = event.port;
+  const { url, sign_in_url: signInUrl } = event;
+  await writeRunning(folder, { url, pid: io.processId, started_at: new Date(io.now()).toISOString() });
+
+  if (worker) {
+    supervised.worker = supervise({
+      start: () =>
+        startChild({
+          command: io.nodePath,
+          args: [
+            workerMain,
+            "--platform",
+            `http://${loopbackOf(host)}:${port}`,
+            "--token-file",
+            join(folder, "worker-secret"),
+            "--data",
+            join(folder, "worker"),
+            "--supervised",
+          ],
+          env,
+          cwd: folder,
+          onStdout: (text) => say(logs.worker, text),
+          onStderr: (text) => say(logs.worker, text),
+        }),
+      now: io.now,
+      onRestart: restarted("worker"),
+    });
+  }
+  return { url, signInUrl, folder, logFolder, failed: failureAmong(supervised, logFolder), stop };
+}
+
+/** Rejects with the first process that is given up; stays open otherwise. */
+async function failureAmong(
+  supervised: { server?: Supervised; worker?: Supervised },
+  logFolder: string,
+): Promise<never> {
+  const deaths = Object.entries(supervised).map(async ([name, process]) => ({
+    name,
+    ending: await process.givenUp,
+  }));
+  const { name, ending } = await Promise.race(deaths);
+  throw new OsmosisError("INTERNAL", `The ${name} dies again and again (${endingText(ending)}).`, {
+    hint: `Its last words are in ${join(logFolder, `${name}.log`)}.`,
+  });
+}
+
+function parseEvent(line: string): ServerEvent | undefined {
+  try {
+    return ServerEvent.parse(JSON.parse(line));
+  } catch {
+    return undefined;
+  }
+}
+
+function failureOf(event: Extract<ServerEvent, { event: "failed" }>): OsmosisError {
+  const code: ErrorCode = ERROR_CODES.find((known) => known === event.code) ?? "INTERNAL";
+  return new OsmosisError(code, event.message, event.hint === undefined ? {} : { hint: event.hint });
+}
+
+function loopbackOf(host: string): string {
+  if (host === "0.0.0.0" || host === "::" || host === "") return "127.0.0.1";
+  return host.includes(":") ? `[${host}]` : host;
+}
