@@ -149,15 +149,6 @@ describe("a conversation", () => {
   });
 
   test("is sampled from the rollout's seed: the same rollout asks for the same, another for something else", async () => {
-    const seedsOf = async (seed: number) => {
-      const sampler = twoTurns();
-      const { rollout } = await open(sampler, { seed });
-      const { first } = await playTwoTurns(rollout);
-      return [
-        ...sampler.requests.map((request) => request.seed),
-        first.choices[0]?.message.tool_calls?.[0]?.id,
-      ];
-    };
     const [a, again, other] = [await seedsOf(1), await seedsOf(1), await seedsOf(2)];
     expect(a).toEqual(again);
     expect(new Set([...a, ...other]).size).toBe(6);

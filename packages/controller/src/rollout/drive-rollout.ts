@@ -219,7 +219,7 @@ async function within<T>(
   expired: () => RolloutEnd,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const deadline = AbortSignal.timeout(Math.min(ms, LONGEST_TIMER_MS));
+  const deadline = AbortSignal.timeout(Math.min(Math.ceil(ms), LONGEST_TIMER_MS));
   try {
     return await work(AbortSignal.any([signal, deadline]));
   } catch (error) {

@@ -95,7 +95,7 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
         const response = await fetch(baseUrl + path, {
           ...rest,
           headers,
-          signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
+          signal: AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]),
           redirect: "manual",
         });
         return { status: response.status, headers: response.headers, text: await response.text() };

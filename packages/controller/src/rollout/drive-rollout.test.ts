@@ -1,0 +1,292 @@
+import type { DatasetRow, RolloutRequest } from "@osmosis/protocol";
+import { afterEach, describe, expect, test } from "vitest";
+import { loadTestCodec } from "../../test/chat-codec.ts";
+import { fastClock } from "../../test/fast-clock.ts";
+import { rolloutServer } from "../../test/rollout-server.ts";
+import type { AgentContext, AgentEnd, RolloutServerOptions } from "../../test/rollout-server.ts";
+import { samplerOf } from "../../test/scripted-sampler.ts";
+import type { ScriptedSampler } from "../../test/scripted-sampler.ts";
+import { openGateway } from "../gateway/gateway.ts";
+import { driveRollout } from "./drive-rollout.ts";
+import type { DriveRolloutOptions } from "./drive-rollout.ts";
+import { connectRolloutServer } from "./server-client.ts";
+
+const codec = await loadTestCodec();
+const opened: AsyncDisposable[] = [];
+
+afterEach(async () => {
+  for (const server of opened.splice(0).reverse()) await server[Symbol.asyncDispose]();
+});
+
+const row: DatasetRow = {
+  row_index: 3,
+  messages: [{ role: "user", content: "2 times 3?" }],
+  label: "6",
+  metadata: null,
+};
+
+const saysSix = () => samplerOf(codec, () => ({ answer: "6" }));
+
+async function setUp(options: RolloutServerOptions, sampler: ScriptedSampler = saysSix()) {
+  const server = await rolloutServer(options);
+  opened.push(server);
+  const clock = fastClock();
+  const gateway = await openGateway({ policy: { type: "local", name: "tiny", sampler, codec }, clock });
+  opened.push(gateway);
+  const client = connectRolloutServer({
+    baseUrl: server.url,
+    fetch,
+    clock,
+    ...(options.bearer === undefined ? {} : { apiKey: options.bearer }),
+  });
+  const drive = (changes: Partial<DriveRolloutOptions> = {}) =>
+    driveRollout({
+      server: client,
+      gateway,
+      row,
+      identity: { runId: "run", phase: "train", step: 2, sampleIndex: 1 },
+      seed: 7,
+      sampling: { temperature: 1, topP: 1, maxTokens: 50, wins: "run" },
+      timeouts: { agentSeconds: 20, graderSeconds: 5, graceSeconds: 5 },
+      grade: true,
+      clock,
+      signal: new AbortController().signal,
+      ...changes,
+    });
+  return { server, drive, clock, client };
+}
+
+/** An agent that asks once and is graded against the label. */
+async function agent({ request, chat }: AgentContext): Promise<AgentEnd> {
+  const answer = await chat({ messages: request.initial_messages });
+  const messages = [...request.initial_messages, answer];
+  return {
+    sample: { messages, reward: answer.content === request.label ? 1 : 0, metrics: { calls: 1, none: null } },
+  };
+}
+
+/** An agent that survives the model's failure, and a grader that does not. */
+async function failsToGrade(context: AgentContext): Promise<AgentEnd> {
+  await agent(context).catch(() => undefined);
+  return { status: "failure", err_phase: "grader", err_message: "no rubric" };
+}
+
+const busyAgent = ({ signal }: AgentContext): Promise<AgentEnd> =>
+  new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))));
+
+test("a rollout that succeeds is recorded with its tokens, reward and conversation", async () => {
+  const { server, drive } = await setUp({ agent, bearer: "server-key" });
+  const record = await drive();
+  expect(record).toMatchObject({
+    rollout_id: "run-train-s2-r3-n1",
+    phase: "train",
+    step: 2,
+    row_index: 3,
+    sample_index: 1,
+    outcome: "ok",
+    reward: 1,
+    error: null,
+    label: "6",
+    messages: [...row.messages, { role: "assistant", content: "6" }],
+    metrics: { calls: 1 },
+    model_calls: 1,
+    prefix_breaks: 0,
+  });
+  const [sequence] = record.sequences;
+  expect(codec.decode(sequence?.tokens ?? [])).toBe(
+    "<|im_start|>user\n2 times 3?<|im_end|>\n<|im_start|>assistant\n6<|im_end|>",
+  );
+  expect(record.completion_tokens).toBe(sequence?.mask.filter((bit) => bit === 1).length);
+  expect(server.requests[0]).toMatchObject({
+    agent_timeout_sec: 20,
+    grader_timeout_sec: 5,
+    grade: true,
+    extra_fields: { run_id: "run", step: 2 },
+  });
+  expect(server.cancelled).toEqual([]);
+});
+
+test.each(["callback", "callback-undeclared"] as const)(
+  "a server of the form %s is understood",
+  async (form) => {
+    const { server, drive, client } = await setUp({ agent, form });
+    expect(await drive()).toMatchObject({ outcome: "ok", reward: 1, model_calls: 1 });
+    expect(client.form()).toBe("callback");
+    const next = await drive({ identity: { runId: "run", phase: "train", step: 2, sampleIndex: 2 } });
+    expect(next).toMatchObject({ rollout_id: "run-train-s2-r3-n2", outcome: "ok", reward: 1 });
+    expect(server.requests.at(-1)?.completion_callback_url).toContain(
+      "/v1/rollouts/run-train-s2-r3-n2/completion",
+    );
+  },
+);
+
+function failing(end: AgentEnd) {
+  return setUp({ agent: () => ({ status: "failure", ...end }), form: "callback" });
+}
+
+test("a failure of the callback form keeps its place: workflow or grader", async () => {
+  const workflow = await failing({ err_category: "agent_error", err_message: "boom", err_phase: "workflow" });
+  expect(await workflow.drive()).toMatchObject({ outcome: "agent", reward: null, error: "boom" });
+  const grader = await failing({ err_message: "no label", err_phase: "grader" });
+  expect(await grader.drive()).toMatchObject({ outcome: "grader", reward: null, error: "no label" });
+});
+
+describe("every end has one outcome:", () => {
+  const sample = { messages: [], reward: 0.5 };
+  const ends: [string, AgentEnd, Record<string, unknown>][] = [
+    ["success", { sample }, { outcome: "ok", reward: 0.5 }],
+    ["success without a sample", { sample: null }, { outcome: "agent", reward: null }],
+    ["success without a reward", { sample: { messages: [] } }, { outcome: "grader", reward: null }],
+    [
+      "a sample to be left out",
+      { sample: { messages: [], remove_sample: true } },
+      { outcome: "ok", reward: null, error: null },
+    ],
+    ["a workflow that throws", { status: "failure", err_category: "agent_error" }, { outcome: "agent" }],
+    ["a workflow that times out", { status: "failure", err_category: "timeout" }, { outcome: "timeout" }],
+    ["a malformed sample", { status: "failure", err_category: "validation_error" }, { outcome: "agent" }],
+    [
+      "a chat endpoint that fails",
+      { status: "failure", err_category: "http_error" },
+      { outcome: "provider" },
+    ],
+    [
+      "a grader that throws",
+      { status: "failure", err_category: "agent_error", err_phase: "grader" },
+      { outcome: "grader", reward: null },
+    ],
+    ["an unknown category", { status: "failure", err_category: "gremlins" }, { outcome: "agent" }],
+    [
+      "a cancelled rollout",
+      { status: "cancelled", err_message: "by hand" },
+      { outcome: "cancelled", error: "by hand" },
+    ],
+    ["an expired lease", { status: "cancelled", err_category: "lease_expired" }, { outcome: "lost" }],
+  ];
+  test.each(ends)("%s", async (_name, end, expected) => {
+    const { drive } = await setUp({ agent: () => end });
+    expect(await drive()).toMatchObject({ reward: null, ...expected });
+  });
+
+  test("a model that was cut makes a truncated rollout, whose reward counts", async () => {
+    const { drive } = await setUp(
+      { agent },
+      samplerOf(codec, () => ({ answer: "6", ends: false })),
+    );
+    expect(await drive()).toMatchObject({ outcome: "truncated", reward: 1 });
+  });
+
+  test("a model that fails wins over the agent's own error", async () => {
+    const broken = samplerOf(codec, () => {
+      throw new Error("no GPU");
+    });
+    const { drive } = await setUp({ agent }, broken);
+    expect(await drive()).toMatchObject({
+      outcome: "provider",
+      reward: null,
+      error: "The model could not be sampled: no GPU",
+    });
+  });
+
+  test("a grader that fails stays a grader's failure", async () => {
+    const broken = samplerOf(codec, () => {
+      throw new Error("no GPU");
+    });
+    const { drive } = await setUp({ agent: failsToGrade }, broken);
+    expect(await drive()).toMatchObject({ outcome: "grader", error: "no rubric" });
+  });
+
+  test("a server that refuses is a broken sandbox", async () => {
+    const { drive } = await setUp({ gate: () => Response.json({ detail: "no workflow" }, { status: 500 }) });
+    expect(await drive()).toMatchObject({
+      outcome: "sandbox",
+      error: expect.stringContaining("no workflow"),
+    });
+  });
+
+  test("an answer that is no result is a broken sandbox, and the rollout is cancelled", async () => {
+    const { drive, server } = await setUp({ pollGate: () => new Response("<html>") });
+    expect(await drive()).toMatchObject({ outcome: "sandbox" });
+    expect(server.cancelled).toEqual(["run-train-s2-r3-n1"]);
+  });
+
+  test("a server that forgot the rollout lost it", async () => {
+    const { drive } = await setUp({ pollGate: () => Response.json({}, { status: 404 }) });
+    expect(await drive()).toMatchObject({ outcome: "lost" });
+  });
+
+  test("a server that is gone lost the rollout, after two more tries", async () => {
+    const { drive, server, clock } = await setUp({ agent });
+    await server[Symbol.asyncDispose]();
+    expect(await drive()).toMatchObject({
+      outcome: "lost",
+      error: expect.stringContaining("gave no answer"),
+    });
+    expect(clock.slept.slice(0, 2)).toEqual([100, 500]);
+  });
+});
+
+test("a server without room is asked again after as long as it says", async () => {
+  const waits = ["2", "0", "garbage"];
+  const { drive, clock } = await setUp({
+    agent,
+    gate: () => {
+      const wait = waits.shift();
+      return wait === undefined
+        ? undefined
+        : Response.json({}, { status: 429, headers: { "retry-after": wait } });
+    },
+  });
+  expect(await drive()).toMatchObject({ outcome: "ok" });
+  expect(clock.slept.slice(0, 3)).toEqual([2000, 50, 1000]);
+});
+
+test("a server that never has room ends the rollout at the deadline", async () => {
+  const { drive } = await setUp({ gate: () => Response.json({}, { status: 429 }) });
+  const timeouts = { agentSeconds: 0.1, graderSeconds: 0.1, graceSeconds: 0.1 };
+  expect(await drive({ timeouts })).toMatchObject({
+    outcome: "sandbox",
+    error: expect.stringContaining("no room"),
+  });
+});
+
+test("a rollout that does not end is cancelled at the deadline of agent, grader and grace", async () => {
+  const { drive, server } = await setUp({ agent: busyAgent });
+  const timeouts = { agentSeconds: 0.1, graderSeconds: 0.1, graceSeconds: 0.1 };
+  expect(await drive({ timeouts })).toMatchObject({ outcome: "timeout", reward: null });
+  expect(server.cancelled).toEqual(["run-train-s2-r3-n1"]);
+});
+
+test("the end of the run cancels the rollout and throws the run's reason", async () => {
+  const started = Promise.withResolvers<void>();
+  const { drive, server } = await setUp({
+    agent: (context) => {
+      started.resolve();
+      return busyAgent(context);
+    },
+  });
+  const run = new AbortController();
+  const driven = drive({ signal: run.signal });
+  await started.promise;
+  run.abort(new Error("stopped by the user"));
+  await expect(driven).rejects.toThrow("stopped by the user");
+  expect(server.cancelled).toEqual(["run-train-s2-r3-n1"]);
+});
+
+test("an id that an older server process still runs is cancelled, and the next attempt has an id of its own", async () => {
+  const seen: (string | null | undefined)[] = [];
+  const { drive, server } = await setUp({
+    agent,
+    gate: ({ rollout_id }: RolloutRequest) => {
+      seen.push(rollout_id);
+      return seen.length === 1 ? Response.json({}, { status: 409 }) : undefined;
+    },
+  });
+  expect(await drive()).toMatchObject({ rollout_id: "run-train-s2-r3-n1-a1", outcome: "ok", reward: 1 });
+  expect(server.cancelled).toEqual(["run-train-s2-r3-n1"]);
+});
+
+test("a rollout that is not to be graded is ok without a reward", async () => {
+  const { drive } = await setUp({ agent: () => ({ sample: { messages: [] } }) });
+  expect(await drive({ grade: false })).toMatchObject({ outcome: "ok", reward: null, error: null });
+});
