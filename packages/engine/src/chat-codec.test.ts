@@ -179,7 +179,7 @@ describe("stop tokens", () => {
 
 describe("parseAnswer", () => {
   const valid = '{"name": "multiply", "arguments": {"a": -3.25, "b": 0.7}}';
-  const toolCall = { name: "multiply", arguments: '{"a":-3.25,"b":0.7}' };
+  const toolCall = { name: "multiply", arguments: '{"a": -3.25, "b": 0.7}' };
 
   test.each([
     ["#### 6<|im_end|>", { content: "#### 6", toolCalls: [], malformedToolCall: false }],
@@ -204,6 +204,23 @@ describe("parseAnswer", () => {
     "<tool_call>",
   ])("%j is no call and stays as text", (text) => {
     expect(parse(text)).toEqual({ content: text, toolCalls: [], malformedToolCall: true });
+  });
+
+  test.each([
+    ['{"name":"f","arguments":{}}', "{}"],
+    [
+      '{ "arguments" : {"n": 12345678901234567890, "x": 1.50} , "name": "f" }',
+      '{"n": 12345678901234567890, "x": 1.50}',
+    ],
+    [
+      '{"name":"f","id":[1,{"arguments":{"no":1}}],"arguments":{"arguments":{"a":[1,2]},"s":"\\"},{\\\\"}}',
+      '{"arguments":{"a":[1,2]},"s":"\\"},{\\\\"}',
+    ],
+    ['{"name":"f","arguments":{"a":1},"arguments":{"a":2}}', '{"a":2}'],
+    ['{"name":"f","\\u0061rguments":{"a":1}}', '{"a":1}'],
+    ['{"name":"f","arguments":{"a":1},"":"arguments"}', '{"a":1}'],
+  ])("arguments keep the model's spelling: %s", (json, text) => {
+    expect(parse(call(json)).toolCalls).toEqual([{ name: "f", arguments: text }]);
   });
 
   test("a valid call next to a malformed one is kept", () => {

@@ -1,7 +1,7 @@
 /** A tool call as the model wrote it. */
 export type ParsedToolCall = {
   readonly name: string;
-  /** JSON text of an object. */
+  /** JSON text of an object, letter by letter as the model wrote it: numbers keep all of their digits. */
   readonly arguments: string;
 };
 
@@ -55,7 +55,29 @@ function parseCall(json: string): ParsedToolCall | undefined {
   if (!isObject(value)) return undefined;
   const { name, arguments: parameters } = value;
   if (typeof name !== "string" || name === "" || !isObject(parameters)) return undefined;
-  return { name, arguments: JSON.stringify(parameters) };
+  return { name, arguments: memberText(json, "arguments") };
+}
+
+/** A string, a bracket or another mark, or a literal. */
+const JSON_TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\]:,]|[^\s"{}[\]:,]+/g;
+
+/** The text of a member's value, given the text of a valid JSON object that has it; the last one if it has several. */
+function memberText(json: string, member: string): string {
+  let depth = 0;
+  let key: string | undefined;
+  let valueStart = 0;
+  let found = "";
+  for (const { 0: token, index } of json.matchAll(JSON_TOKEN)) {
+    if (token === "}" || token === "]") depth--;
+    if ((depth === 0 || (depth === 1 && token === ",")) && index > 0 && key === member) {
+      found = json.slice(valueStart, index).trim();
+    }
+    if (depth === 1 && token === ",") key = undefined;
+    if (depth === 1 && token === ":") valueStart = index + 1;
+    if (depth === 1 && key === undefined && token.startsWith('"')) key = String(JSON.parse(token));
+    if (token === "{" || token === "[") depth++;
+  }
+  return found;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
