@@ -1,4 +1,6 @@
+import type { ModelConfig } from "../model-config.ts";
 import type { Datum } from "../service.ts";
+import { parameterShapes } from "./parameters.ts";
 
 /** One sequence as the model sees it: only tokens up to the last one that carries a loss. */
 export type Sequence = {
@@ -25,6 +27,16 @@ export type Cost = {
   /** No micro-batch of more than one sequence has more rows than this. */
   readonly maxRows: number;
 };
+
+/** What a micro-batch costs, in units of one token row. */
+export function microBatchCost(config: ModelConfig): Cost {
+  const parameters = [...parameterShapes(config).values()].reduce(
+    (sum, shape) => sum + shape.reduce((product, size) => product * size, 1),
+    0,
+  );
+  const pairFlops = 4 * config.layers * config.heads * config.headSize;
+  return { pair: (2 * pairFlops) / (2 * parameters), batch: 64, maxRows: 2048 };
+}
 
 /** The sequence of a datum, or `undefined` when no token of it carries a loss. */
 export function sequenceOf(datum: Datum, index: number): Sequence | undefined {

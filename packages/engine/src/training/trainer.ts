@@ -3,8 +3,8 @@ import { clipBounds, hasNoGradient } from "../losses.ts";
 import type { ModelConfig } from "../model-config.ts";
 import { ropeTables } from "../model/decoder.ts";
 import { feedsOf } from "../model/micro-batch-feeds.ts";
-import { planMicroBatches, sequenceOf, type Cost, type MicroBatch } from "../model/micro-batches.ts";
-import { EMBEDDING, parameterShapes } from "../model/parameters.ts";
+import { microBatchCost, planMicroBatches, sequenceOf, type MicroBatch } from "../model/micro-batches.ts";
+import { EMBEDDING } from "../model/parameters.ts";
 import { EMBEDDED_ROWS_GRADIENT, gradientName, trainingGraph } from "../model/training-graph.ts";
 import type { Weights } from "../safetensors.ts";
 import type { AdamParams, Datum, ForwardBackwardResult, LossSpec, OptimStepResult } from "../service.ts";
@@ -49,7 +49,7 @@ export function createTrainer(options: {
   const adam = createAdamState(trainable);
   const gradients = new Map<string, Float32Array>();
   const sessions = new Map<string, Promise<GraphSession>>();
-  const cost = costOf(config);
+  const cost = microBatchCost(config);
   const { cosine, sine } = ropeTables(config);
   const table = [config.contextLength, config.headSize / 2];
   const fixedFeeds: Record<string, TensorData> = {
@@ -165,16 +165,6 @@ function viewsOfOneBuffer(lengths: readonly number[]): Float32Array[] {
   const all = new Float32Array(lengths.reduce((sum, length) => sum + length, 0));
   let offset = 0;
   return lengths.map((length) => all.subarray(offset, (offset += length)));
-}
-
-/** What a micro-batch costs, in units of one token row; measured on two cores. */
-function costOf(config: ModelConfig): Cost {
-  const parameters = [...parameterShapes(config).values()].reduce(
-    (sum, shape) => sum + shape.reduce((product, size) => product * size, 1),
-    0,
-  );
-  const pairFlops = 4 * config.layers * config.heads * config.headSize;
-  return { pair: (2 * pairFlops) / (2 * parameters), batch: 64, maxRows: 2048 };
 }
 
 function scalar(value: number): TensorData {
