@@ -54,9 +54,12 @@ export function createContext(parts: {
 }
 
 /**
- * `OSMOSIS_PROGRESS=1` shows progress although the answer is JSON: for a program that passes stderr on to a person.
+ * `OSMOSIS_PROGRESS` shows progress although the answer is JSON, as a bar or as lines: for a program that passes our
+ * stderr on to a person.
  */
 function progressModeOf(mode: OutputMode, stderr: Sink, env: Context["env"]): "bar" | "lines" | "silent" {
-  if (mode === "json" && env["OSMOSIS_PROGRESS"] !== "1") return "silent";
+  const told = env["OSMOSIS_PROGRESS"];
+  if (told === "bar" || told === "lines") return told;
+  if (mode === "json") return "silent";
   return stderr.isTerminal && env["TERM"] !== "dumb" ? "bar" : "lines";
 }

@@ -29,6 +29,7 @@ export type Io = {
 
 export type Sink = {
   readonly isTerminal: boolean;
+  /** Width of the terminal; without one it is unlimited, unless `COLUMNS` says something. */
   readonly columns: () => number;
   readonly write: (text: string) => void;
 };
@@ -74,7 +75,7 @@ export function createIo(): Io {
     processId: process.pid,
     stdout: sink(process.stdout),
     stderr: sink(process.stderr),
-    stdinIsTerminal: Boolean(process.stdin.isTTY),
+    stdinIsTerminal: process.stdin.isTTY,
     readStdin,
     fetch: globalThis.fetch,
     now: Date.now,
@@ -112,8 +113,8 @@ export function killProcessGroup(leader: number): void {
 
 function sink(stream: NodeJS.WriteStream): Sink {
   return {
-    isTerminal: Boolean(stream.isTTY),
-    columns: () => stream.columns || 80,
+    isTerminal: stream.isTTY,
+    columns: () => stream.columns || Number(process.env["COLUMNS"]) || Number.POSITIVE_INFINITY,
     write: (text) => {
       stream.write(text);
     },

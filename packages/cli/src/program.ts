@@ -92,7 +92,7 @@ function createProgram(run: Run, io: Io): Command {
     .option("--plain", "answer with plain lines, without colours")
     .option("--platform <url>", "the platform to talk to (default: OSMOSIS_PLATFORM_URL, then your login)")
     .option("--env-file <file>", "read environment variables from this file instead of the nearest .env")
-    .configureHelp({ showGlobalOptions: true, helpWidth: io.stdout.columns() })
+    .configureHelp({ showGlobalOptions: true, helpWidth: Math.min(110, io.stdout.columns()) })
     .addHelpText(
       "after",
       "\nExamples:\n" +

@@ -1,3 +1,5 @@
+import type { AsyncEntry } from "@napi-rs/keyring";
+
 /** The system's keyring. Each call answers within the time box, or as if there were no keyring. */
 export type Keyring = {
   get(account: string): Promise<string | undefined>;
@@ -23,25 +25,6 @@ export function openKeyring(options: {
   if (env["CI"]) return undefined;
   if (operatingSystem === "linux" && !env["DBUS_SESSION_BUS_ADDRESS"]) return undefined;
 
-  async function within<T>(
-    account: string,
-    ask: (entry: import("@napi-rs/keyring").AsyncEntry, signal: AbortSignal) => Promise<T>,
-    otherwise: T,
-  ): Promise<T> {
-    const signal = AbortSignal.timeout(TIME_BOX_MS);
-    const tooLate = new Promise<T>((resolve) => {
-      signal.addEventListener("abort", () => resolve(otherwise), { once: true });
-    });
-    try {
-      const { AsyncEntry } = await import("@napi-rs/keyring");
-      const entry = new AsyncEntry(SERVICE, account, { linux: { store: "secret-service" } });
-      return await Promise.race([ask(entry, signal), tooLate]);
-    } catch {
-      // No native module for this system, no daemon, locked: all the same to the caller.
-      return otherwise;
-    }
-  }
-
   return {
     get: (account) =>
       within(account, async (entry, signal) => (await entry.getPassword(signal)) ?? undefined, undefined),
@@ -63,4 +46,24 @@ export function openKeyring(options: {
         undefined,
       ),
   };
+}
+
+/** What the keyring says within the time box, `otherwise` in every other case. */
+async function within<T>(
+  account: string,
+  ask: (entry: AsyncEntry, signal: AbortSignal) => Promise<T>,
+  otherwise: T,
+): Promise<T> {
+  const signal = AbortSignal.timeout(TIME_BOX_MS);
+  const tooLate = new Promise<T>((resolve) => {
+    signal.addEventListener("abort", () => resolve(otherwise), { once: true });
+  });
+  try {
+    const keyring = await import("@napi-rs/keyring");
+    const entry = new keyring.AsyncEntry(SERVICE, account, { linux: { store: "secret-service" } });
+    return await Promise.race([ask(entry, signal), tooLate]);
+  } catch {
+    // No native module for this system, no daemon, locked: all the same to the caller.
+    return otherwise;
+  }
 }

@@ -155,9 +155,12 @@ async function readDocument(path: string): Promise<Document> {
 }
 
 function accountOf(login: Login): string {
-  const short = (text: string): string => createHash("sha256").update(text).digest("hex").slice(0, 24);
   const token = login.tokenId === undefined ? randomBytes(12).toString("hex") : short(login.tokenId);
   return `platform:${short(login.platformUrl)}:${token}`;
+}
+
+function short(text: string): string {
+  return createHash("sha256").update(text).digest("hex").slice(0, 24);
 }
 
 async function readOrCreateKey(folder: string, path: string): Promise<Buffer> {

@@ -10,9 +10,9 @@ export type Style = {
   readonly cyan: (text: string) => string;
 };
 
-/** Colours are for terminals that have them: `NO_COLOR` and `TERM=dumb` switch them off. */
+/** Colours are for terminals that have them: `NO_COLOR` and `TERM=dumb` switch them off, `FORCE_COLOR=1` on. */
 export function createStyle(isTerminal: boolean, env: Readonly<Record<string, string | undefined>>): Style {
-  const wanted = isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb";
+  const wanted = (isTerminal || env["FORCE_COLOR"] === "1") && !env["NO_COLOR"] && env["TERM"] !== "dumb";
   return picocolors.createColors(wanted);
 }
 

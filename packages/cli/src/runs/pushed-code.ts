@@ -80,7 +80,7 @@ async function checkLocalFile(root: string, experiment: ExperimentConfig, config
   const file = join(folder, experiment.entrypoint);
   const isThere = (await lstat(file).catch(() => undefined)) !== undefined;
   const real = await realpath(file).catch(() => undefined);
-  if (!isThere || real === undefined || (await stat(real)).isFile() !== true) {
+  if (!isThere || real === undefined || !(await stat(real)).isFile()) {
     throw new OsmosisError(
       "NOT_FOUND",
       `${configPath}: experiment.entrypoint: there is no file rollouts/${experiment.rollout}/${experiment.entrypoint}.`,

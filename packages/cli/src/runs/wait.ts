@@ -32,7 +32,7 @@ export async function waitForRun(
   let silentSince: number | undefined;
   const leaveNote = (): void => {
     progress.stop();
-    context.note(`${name} goes on. \`osmosis ${kind} stop ${name}\` stops it.`);
+    if (context.mode !== "json") context.note(`${name} goes on. \`osmosis ${kind} stop ${name}\` stops it.`);
   };
   context.io.interrupted.addEventListener("abort", leaveNote, { once: true });
   try {
