@@ -39,13 +39,13 @@ export function clusteredMeanInterval(
   return { value: mean, ci_low: mean - half, ci_high: mean + half, n };
 }
 
-/**
- * 97.5 % quantile of Student's t distribution: exact for 1 and 2 degrees of freedom, otherwise the Cornish-Fisher
- * expansion around the normal quantile, which is right to three digits from 3 degrees on.
- */
+/** 97.5 % quantiles of Student's t distribution with 1, 2 and 3 degrees of freedom. */
+const SMALL_STUDENT_QUANTILES = [12.706204736174705, 4.302652729749464, 3.182446305284263];
+
+/** 97.5 % quantile of Student's t distribution: by table, then by the Cornish-Fisher expansion, right to three digits. */
 export function studentQuantile(degrees: number): number {
-  if (degrees === 1) return 12.706204736174705;
-  if (degrees === 2) return 4.302652729749464;
+  const tabled = SMALL_STUDENT_QUANTILES[degrees - 1];
+  if (tabled !== undefined) return tabled;
   const [z3, z5, z7, z9] = [Z ** 3, Z ** 5, Z ** 7, Z ** 9];
   return (
     Z +

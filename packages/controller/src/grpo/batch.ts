@@ -52,8 +52,8 @@ export function batchOf(
           const advantage = advantages_G[index] ?? 0;
           return {
             tokens_T: sequence.tokens,
-            weights_T: sequence.mask.map((sampled) => sampled * weight),
-            advantages_T: sequence.mask.map((sampled) => sampled * advantage),
+            weights_T: sequence.mask.map((sampled) => (sampled === 1 ? weight : 0)),
+            advantages_T: sequence.mask.map((sampled) => (sampled === 1 ? advantage : 0)),
             samplerLogprobs_T: sequence.logprobs,
           };
         }),

@@ -1,0 +1,326 @@
+import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { TrainingRunConfig } from "@osmosis/protocol";
+import type { DatasetRow, LogEntry, RolloutRecord } from "@osmosis/protocol";
+import { afterEach, expect, test } from "vitest";
+import { openBandit } from "../../test/bandit.ts";
+import { loadTestCodec } from "../../test/chat-codec.ts";
+import { rolloutServer } from "../../test/rollout-server.ts";
+import type { AgentContext, AgentEnd, RolloutServerOptions } from "../../test/rollout-server.ts";
+import { openGateway } from "../gateway/gateway.ts";
+import { systemClock } from "../io.ts";
+import { connectRolloutServer } from "../rollout/server-client.ts";
+import { shuffled } from "../seed.ts";
+import type { Metrics } from "./metrics.ts";
+import { trainRun } from "./train.ts";
+import type { TrainRunOptions } from "./train.ts";
+
+const codec = await loadTestCodec();
+const cleanups: (() => Promise<unknown>)[] = [];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+/** The right answer is 3 to an odd question and 7 to an even one. */
+const rows: DatasetRow[] = Array.from({ length: 20 }, (_, row_index) => ({
+  row_index,
+  messages: [{ role: "user" as const, content: row_index % 2 === 0 ? "Even?" : "Odd?" }],
+  label: row_index % 2 === 0 ? "7" : "3",
+  metadata: null,
+}));
+
+function configOf(advanced: object = {}, rest: object = {}): TrainingRunConfig {
+  return TrainingRunConfig.parse({
+    experiment: { rollout: "r", entrypoint: "main.ts", model_path: "m", dataset: "d" },
+    training: { lr: 0.25, rollout_batch_size: 4, n_samples_per_prompt: 8, total_epochs: 100 },
+    checkpoints: { eval_interval: 5, checkpoint_save_freq: 10 },
+    advanced: { seed: 11, holdout_rows: 4, max_steps: 12, ...advanced },
+    ...rest,
+  });
+}
+
+async function agent({ request, chat }: AgentContext): Promise<AgentEnd> {
+  const answer = await chat({ messages: request.initial_messages });
+  return {
+    sample: {
+      messages: [...request.initial_messages, answer],
+      reward: answer.content === request.label ? 1 : 0,
+    },
+  };
+}
+
+/** What survives the death of a worker: the platform's record of the run. */
+async function openStore() {
+  const folder = await mkdtemp(join(tmpdir(), "train-"));
+  cleanups.push(() => rm(folder, { recursive: true }));
+  return {
+    folder,
+    rollouts: [] as RolloutRecord[],
+    steps: [] as { step: number; metrics: Metrics; examples: number }[],
+    checkpoints: [] as { step: number; reward: number | null; files: string[] }[],
+    logs: [] as Omit<LogEntry, "timestamp">[],
+  };
+}
+type Store = Awaited<ReturnType<typeof openStore>>;
+
+type Life = Partial<Omit<TrainRunOptions, "server">> & {
+  readonly rolloutServer?: RolloutServerOptions;
+  /** The worker dies at the first moment at which this is true. */
+  readonly dies?: (moment: { recorded: number; committing: number }) => boolean;
+};
+
+/** One life of a worker on the run: opens everything, goes on where the store ends, and closes everything. */
+async function live(store: Store, { dies, rolloutServer: serverOptions, ...changes }: Life = {}) {
+  const model = openBandit(codec);
+  const committed = store.steps.at(-1)?.step ?? 0;
+  if (committed > 0) await model.loadState(join(store.folder, `state-${committed}`));
+  await using server = await rolloutServer({ agent, ...serverOptions });
+  await using gateway = await openGateway({
+    policy: { type: "local", name: "bandit", sampler: model, codec },
+    clock: systemClock,
+  });
+  const death = new AbortController();
+  const check = (committing: number) => {
+    if (dies?.({ recorded: store.rollouts.length, committing }) === true) {
+      death.abort(new Error("kill -9"));
+      throw new Error("kill -9");
+    }
+  };
+  const end = trainRun({
+    runId: "run",
+    config: configOf(),
+    model,
+    gateway,
+    server: connectRolloutServer({ baseUrl: server.url, fetch, clock: systemClock }),
+    rows,
+    recorded: store.rollouts.filter(({ step }) => step > committed),
+    committedSteps: committed,
+    clock: systemClock,
+    signal: death.signal,
+    ports: {
+      async record(rollouts) {
+        check(0);
+        store.rollouts.push(...rollouts);
+      },
+      async commitStep({ step, metrics, examples, saveState }) {
+        check(step);
+        const folder = join(store.folder, `state-${step}`);
+        await mkdir(folder);
+        await saveState(folder);
+        store.steps.push({ step, metrics, examples });
+      },
+      async checkpoint({ step, reward, saveWeights }) {
+        const folder = join(store.folder, `checkpoint-${step}`);
+        await mkdir(folder, { recursive: true });
+        await saveWeights(folder);
+        store.checkpoints.push({ step, reward, files: await readdir(folder) });
+      },
+      log: (entry) => void store.logs.push(entry),
+    },
+    ...changes,
+  });
+  const result = await end.catch((error: unknown) => error);
+  return { result, server, model };
+}
+
+/** A curve without what the machine's speed decides. */
+function curveOf(store: Store) {
+  return store.steps.map(({ step, metrics }) => ({
+    step,
+    metrics: Object.fromEntries(
+      Object.entries(metrics).filter(([key]) => !key.startsWith("perf/") && !key.includes("duration")),
+    ),
+  }));
+}
+
+const rewardsOf = (store: Store) =>
+  store.steps.map(({ metrics }) => metrics["rollout/raw_reward"] ?? Number.NaN);
+
+test("rewards alone teach the policy, and every curve is there", async () => {
+  const store = await openStore();
+  const { result, model } = await live(store);
+  expect(result).toEqual({ status: "finished" });
+  expect(store.steps.map(({ step }) => step)).toEqual(Array.from({ length: 12 }, (_, index) => index + 1));
+
+  const rewards = rewardsOf(store);
+  expect(rewards[0]).toBeLessThan(0.35);
+  expect(rewards.at(-1)).toBeGreaterThan(0.8);
+  const prompt = "<|im_start|>user\nEven?<|im_end|>\n<|im_start|>assistant\n";
+  expect(model.probabilities(prompt)[7]).toBeGreaterThan(0.8);
+
+  const [first, ...others] = store.steps;
+  expect(first).toMatchObject({ examples: 32 });
+  expect(first?.metrics).toMatchObject({
+    "rollout/n": 32,
+    "rollout/scored": 32,
+    "rollout/temperature": 1,
+    "rollout/outcome/ok": 32,
+    "rollout/response_lengths": 2,
+    "rollout/staleness/max": 0,
+    "train/lr": 0.25,
+    "train/updated": 1,
+    "train/train_rollout_logprob_abs_diff_max": expect.closeTo(0, 6),
+    "train/pg_clipfrac": 0,
+    "perf/step_time": expect.any(Number),
+    "perf/sample_tokens_per_second": expect.any(Number),
+  });
+  expect(others.every(({ metrics }) => Object.values(metrics).every(Number.isFinite))).toBe(true);
+
+  const validated = store.steps.filter(({ metrics }) => "eval/validation/reward" in metrics);
+  expect(validated.map(({ step }) => step)).toEqual([5, 10, 12]);
+  expect(validated.at(-1)?.metrics).toMatchObject({
+    "eval/validation/pass_rate": 1,
+    "eval/validation/n": 4,
+    "eval/validation/temperature": 0,
+  });
+  expect(store.checkpoints).toEqual([
+    { step: 10, reward: expect.any(Number), files: ["weights.json"] },
+    { step: 12, reward: 1, files: ["weights.json"] },
+  ]);
+  expect(store.logs.at(-1)?.message).toMatch(
+    /^Step 12 of 12: reward .*n=32, temperature 1.*n=4, temperature 0/,
+  );
+  const held = store.rollouts.filter(({ phase }) => phase === "train").map(({ row_index }) => row_index);
+  expect(Math.min(...held)).toBe(4);
+});
+
+test("with the rewards shuffled among the rollouts it learns nothing", async () => {
+  const store = await openStore();
+  await live(store, {
+    transformRewards(rewards_P_G, step) {
+      const pool = shuffled(rewards_P_G.flat(), step);
+      return rewards_P_G.map((rewards_G) => rewards_G.map(() => pool.pop() ?? null));
+    },
+  });
+  const rewards = rewardsOf(store);
+  expect(rewards).toHaveLength(12);
+  expect(Math.max(...rewards.slice(-4))).toBeLessThan(0.5);
+});
+
+test("the same seed gives the same curve, another seed another one", async () => {
+  const stores = [await openStore(), await openStore(), await openStore()];
+  const [a, b, c] = stores;
+  if (a === undefined || b === undefined || c === undefined) throw new Error("three stores");
+  await live(a, { config: configOf({ max_steps: 4 }) });
+  await live(b, { config: configOf({ max_steps: 4 }), concurrency: 3 });
+  await live(c, { config: configOf({ max_steps: 4, seed: 12 }) });
+  expect(curveOf(b)).toEqual(curveOf(a));
+  expect(curveOf(c)).not.toEqual(curveOf(a));
+});
+
+test("a worker that dies in the middle of a step is taken over with the identical curve, and no rollout runs twice", async () => {
+  const whole = await openStore();
+  await live(whole, { config: configOf({ max_steps: 6 }) });
+
+  const store = await openStore();
+  const config = configOf({ max_steps: 6 });
+  // In the sampling of step 3; between the update of step 4 and its commit; in the validation of step 5.
+  const deaths: NonNullable<Life["dies"]>[] = [
+    ({ recorded }) => recorded >= 32 * 2 + 10,
+    ({ committing }) => committing === 4,
+    ({ recorded }) => recorded >= 32 * 5 + 2,
+  ];
+  const started: (string | null | undefined)[] = [];
+  for (const dies of [...deaths, undefined]) {
+    const { result, server } = await live(store, { config, ...(dies === undefined ? {} : { dies }) });
+    if (dies !== undefined) expect(String(result)).toContain("kill -9");
+    started.push(...server.requests.map(({ rollout_id }) => rollout_id));
+  }
+  expect(curveOf(store)).toEqual(curveOf(whole));
+  const ids = store.rollouts.map(({ rollout_id }) => rollout_id);
+  expect(new Set(ids).size).toBe(ids.length);
+  expect([...ids].sort()).toEqual(whole.rollouts.map(({ rollout_id }) => rollout_id).sort());
+  // What was under way at a death was not recorded, so it may start again; what was recorded never does.
+  const counts = new Map<unknown, number>();
+  for (const id of started) counts.set(id, (counts.get(id) ?? 0) + 1);
+  const recordedAtFirstDeath = ids.slice(0, 64);
+  expect(recordedAtFirstDeath.every((id) => counts.get(id) === 1)).toBe(true);
+});
+
+test("a step whose groups are all the same makes no update, but is committed and counted", async () => {
+  const store = await openStore();
+  const { result } = await live(store, {
+    config: configOf({ max_steps: 2 }),
+    rolloutServer: {
+      agent: async (context) => ({ sample: { ...(await agent(context)).sample, reward: 0 } }),
+    },
+  });
+  expect(result).toEqual({ status: "finished" });
+  expect(store.steps).toHaveLength(2);
+  expect(store.steps[1]?.metrics).toMatchObject({
+    "train/updated": 0,
+    "train/groups_left_out": 4,
+    "rollout/group/all_same": 1,
+    "rollout/group/all_bad": 1,
+    "rollout/staleness/max": 0,
+  });
+  expect(store.steps[1]?.metrics["train/loss"]).toBeUndefined();
+});
+
+test("rollouts that fail are left out and counted, and the others still teach", async () => {
+  const store = await openStore();
+  const { result } = await live(store, {
+    config: configOf({ max_steps: 3 }),
+    rolloutServer: {
+      agent: (context) => {
+        if (context.request.rollout_id?.endsWith("n0") === true) throw new Error("flaky");
+        return agent(context);
+      },
+    },
+  });
+  expect(result).toEqual({ status: "finished" });
+  expect(store.steps[2]?.metrics).toMatchObject({
+    "rollout/scored": 28,
+    "rollout/outcome/agent": 4,
+    "rollout/outcome/ok": 28,
+    "train/rollouts_left_out": 4,
+    "train/updated": 1,
+  });
+});
+
+test("a first step without any reward ends the run, and says what went wrong", async () => {
+  const store = await openStore();
+  const { result } = await live(store, {
+    rolloutServer: {
+      agent: () => {
+        throw new Error("no module named multiply");
+      },
+    },
+  });
+  expect(result).toEqual({
+    status: "failed",
+    error: expect.stringMatching(
+      /None of the 32 rollouts has a reward.*agent: Error: no module named multiply/,
+    ),
+  });
+  expect(store.steps).toEqual([]);
+});
+
+test("too many failures in a row end the run in the middle of a step", async () => {
+  const store = await openStore();
+  let calls = 0;
+  const { result, server } = await live(store, {
+    config: configOf({ max_consecutive_failures: 5 }),
+    concurrency: 2,
+    rolloutServer: {
+      agent: (context) => {
+        if (++calls > 40) throw new Error("the disk is full");
+        return agent(context);
+      },
+    },
+  });
+  expect(result).toEqual({
+    status: "failed",
+    error: expect.stringMatching(/^5 rollouts in a row ended without a reward.*the disk is full/),
+  });
+  expect(store.steps).toHaveLength(1);
+  expect(server.requests.length).toBeLessThan(50);
+});
+
+test("a run whose rows are all held out says so", async () => {
+  const store = await openStore();
+  const { result } = await live(store, { config: configOf({ holdout_rows: 20 }) });
+  expect(result).toEqual({ status: "failed", error: expect.stringContaining("held out") });
+});
