@@ -4,7 +4,10 @@ import manifest from "../package.json" with { type: "json" };
 import { blobRoutes } from "./blobs/routes.ts";
 import { accountRoutes } from "./features/accounts/routes.ts";
 import { datasetRoutes } from "./features/datasets/routes.ts";
+import { modelRoutes } from "./features/models/routes.ts";
+import { runRoutes } from "./features/runs/routes.ts";
 import { secretRoutes } from "./features/secrets/routes.ts";
+import { workerApiRoutes } from "./features/worker-api/routes.ts";
 import { workspaceRoutes } from "./features/workspaces/routes.ts";
 import type { AppEnv } from "./http/context.ts";
 import { gitRoutes } from "./git/smart-http.ts";
@@ -18,6 +21,9 @@ const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [
   workspaceRoutes,
   datasetRoutes,
   secretRoutes,
+  modelRoutes,
+  runRoutes,
+  workerApiRoutes,
 ];
 
 /** The whole HTTP interface on an open platform. */

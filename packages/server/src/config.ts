@@ -17,6 +17,8 @@ export interface ServerConfig {
   masterKey: string | undefined;
   /** The workspace template that new repositories are seeded from. */
   templateFolder: string;
+  /** The base models that ship with the server: a folder for each. */
+  modelsFolder: string;
   /** The built dashboard. It may be absent. */
   webFolder: string;
   /** The checkout whose `@osmosis/sdk` and `@osmosis/protocol` are packed into new workspaces. */
@@ -51,6 +53,7 @@ export function readConfig(
     publicUrl: variables.OSMOSIS_PUBLIC_URL?.replace(/\/+$/, ""),
     masterKey: variables.OSMOSIS_MASTER_KEY,
     templateFolder: join(repositoryFolder, "templates/workspace"),
+    modelsFolder: join(repositoryFolder, "packages/engine/models"),
     webFolder: join(repositoryFolder, "packages/web/dist"),
     sourceFolder: repositoryFolder,
     toolEnvironment: pickEnvironment(environment),

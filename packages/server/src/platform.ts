@@ -9,12 +9,15 @@ import type { Tables } from "./database/tables.ts";
 import { createAccounts, type Accounts, type User } from "./features/accounts/service.ts";
 import { processDatasets } from "./features/datasets/processing.ts";
 import { createDatasets, type Datasets } from "./features/datasets/service.ts";
+import { registerBaseModels } from "./features/models/base-models.ts";
+import { createModels, type Models } from "./features/models/service.ts";
 import { createSecrets, type Secrets } from "./features/secrets/service.ts";
+import { sweepLeases } from "./features/worker-api/sweeper.ts";
 import { createWorkspaces, type Workspaces } from "./features/workspaces/service.ts";
 import { createRepositories, type Repositories } from "./git/repositories.ts";
 import { createGit, type Git } from "./git/run-git.ts";
 import { openKeys, readOrCreateSecret, type Keys } from "./keys.ts";
-import { createBell } from "./queue/bell.ts";
+import { createBell, type Bell } from "./queue/bell.ts";
 import { QUEUES } from "./queue/job-types.ts";
 import { openQueue, type Queue } from "./queue/queue.ts";
 import { createSeed } from "./seed/seed-folder.ts";
@@ -49,6 +52,9 @@ export interface Platform extends AsyncDisposable {
   readonly workspaces: Workspaces;
   readonly secrets: Secrets;
   readonly datasets: Datasets;
+  readonly models: Models;
+  /** Rung when a run was queued. */
+  readonly runBell: Bell;
   /** Whoever started the server. */
   readonly owner: User;
 }
@@ -93,6 +99,14 @@ export async function openPlatform(parts: {
   const datasetBell = createBell();
   const datasets = createDatasets({ db, queue, blobs, blobUrls, now, url, bell: datasetBell });
   opened.use(processDatasets({ db, queue, blobs, now, log, bell: datasetBell }));
+  const models = createModels({ db, blobUrls, url });
+  await registerBaseModels({
+    ...{ db, blobs, now, log },
+    shipped: config.modelsFolder,
+    own: join(config.dataFolder, "models"),
+  });
+  const runBell = createBell();
+  opened.use(await sweepLeases({ db, queue, blobs, now, log, bell: runBell }));
   const resources = opened.move();
   return {
     config,
@@ -112,6 +126,8 @@ export async function openPlatform(parts: {
     workspaces,
     secrets,
     datasets,
+    models,
+    runBell,
     owner,
     [Symbol.asyncDispose]: () => resources.disposeAsync(),
   };

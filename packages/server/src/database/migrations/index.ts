@@ -3,6 +3,8 @@ import * as accounts from "./0001-accounts.ts";
 import * as workspaces from "./0002-workspaces.ts";
 import * as datasets from "./0010-datasets.ts";
 import * as secrets from "./0011-secrets.ts";
+import * as models from "./0012-models.ts";
+import * as runs from "./0013-runs.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -15,4 +17,6 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0002-workspaces": workspaces,
   "0010-datasets": datasets,
   "0011-secrets": secrets,
+  "0012-models": models,
+  "0013-runs": runs,
 };

@@ -1,6 +1,7 @@
 import { faultText, validateDataset, type DatasetReport } from "@osmosis/controller";
 import type { DatasetRow, LogEntry } from "@osmosis/protocol";
 import { jsonb, storableText } from "../../database/columns.ts";
+import { jsonLine } from "../../json-line.ts";
 import type { Platform } from "../../platform.ts";
 import { DATASET_QUEUE, DatasetJob } from "../../queue/job-types.ts";
 import type { Bell } from "../../queue/bell.ts";
@@ -99,7 +100,7 @@ async function readVersion(
       format: version.format,
       signal,
       async onRow(row: DatasetRow) {
-        batch += `${JSON.stringify(row)}\n`;
+        batch += `${jsonLine(row)}\n`;
         if (batch.length > 256 * 1024) await flush();
       },
     });

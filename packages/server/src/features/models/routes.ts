@@ -1,0 +1,23 @@
+import { modelRoutes as routes, pageOf } from "@osmosis/protocol";
+import type { Hono } from "hono";
+import type { AppEnv } from "../../http/context.ts";
+import { createRouter } from "../../http/router.ts";
+import type { Platform } from "../../platform.ts";
+
+/** Base and trained models. */
+export function modelRoutes(platform: Platform): Hono<AppEnv> {
+  const router = createRouter(platform);
+  const { models } = platform;
+
+  router.on(routes.base, async ({ query }) => {
+    const { items, total } = await models.listBase(query);
+    return { models: items, ...pageOf(total, query.offset, items.length) };
+  });
+  router.on(routes.trained, async ({ workspace, query }) => {
+    const { items, total } = await models.listTrained(workspace, query);
+    return { models: items, ...pageOf(total, query.offset, items.length) };
+  });
+  router.on(routes.get, ({ workspace, params }) => models.get(workspace, params.name));
+
+  return router.app;
+}

@@ -1,0 +1,73 @@
+import { OsmosisError } from "@osmosis/protocol";
+import { sql, type Kysely } from "kysely";
+import type { Tables } from "../../database/tables.ts";
+import type { WorkspaceAccess } from "../workspaces/service.ts";
+import type { RunKind } from "./tables.ts";
+
+/** A run with its creator and the metrics of its last step. */
+export type RunRow = Awaited<ReturnType<ReturnType<typeof runRows>["execute"]>>[number];
+
+function runRows(db: Kysely<Tables>) {
+  return db
+    .selectFrom("runs")
+    .innerJoin("users", "users.id", "runs.created_by")
+    .leftJoin("run_steps", (join) =>
+      join.onRef("run_steps.run_id", "=", "runs.id").onRef("run_steps.step", "=", "runs.committed_steps"),
+    )
+    .selectAll("runs")
+    .select([
+      "users.name as creator_name",
+      "users.email as creator_email",
+      "run_steps.metrics as last_metrics",
+    ]);
+}
+
+/** Newest first. */
+export async function listRuns(
+  db: Kysely<Tables>,
+  workspaceId: string,
+  page: { kind: RunKind; limit: number; offset: number },
+): Promise<{ rows: RunRow[]; total: number }> {
+  const { total } = await db
+    .selectFrom("runs")
+    .select(sql<number>`count(*)::int`.as("total"))
+    .where("workspace_id", "=", workspaceId)
+    .where("kind", "=", page.kind)
+    .executeTakeFirstOrThrow();
+  const rows = await runRows(db)
+    .where("runs.workspace_id", "=", workspaceId)
+    .where("runs.kind", "=", page.kind)
+    .orderBy("runs.created_at", "desc")
+    .orderBy("runs.id")
+    .limit(page.limit)
+    .offset(page.offset)
+    .execute();
+  return { rows, total };
+}
+
+/**
+ * A run by its name or id.
+ *
+ * @throws {OsmosisError} NOT_FOUND.
+ */
+export async function getRun(
+  db: Kysely<Tables>,
+  workspace: WorkspaceAccess,
+  { kind, nameOrId }: { kind: RunKind; nameOrId: string },
+): Promise<RunRow> {
+  const rows = await runRows(db)
+    .where("runs.workspace_id", "=", workspace.id)
+    .where("runs.kind", "=", kind)
+    .where((by) => by.or([by("runs.name", "=", nameOrId), by("runs.id", "=", nameOrId)]))
+    .execute();
+  const row = rows.find((one) => one.name === nameOrId) ?? rows[0];
+  if (row !== undefined) return row;
+  const command = kind === "evaluation" ? "eval" : "train";
+  throw new OsmosisError(
+    "NOT_FOUND",
+    `There is no ${kind} run ${nameOrId} in the workspace ${workspace.name}.`,
+    {
+      hint: `See \`osmosis ${command} list\` for the names.`,
+    },
+  );
+}

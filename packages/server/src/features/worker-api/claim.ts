@@ -1,0 +1,151 @@
+import { randomBytes } from "node:crypto";
+import { OsmosisError, errorMessage, type Job } from "@osmosis/protocol";
+import { sql } from "kysely";
+import type { Platform } from "../../platform.ts";
+import { RUN_QUEUE, RunJob } from "../../queue/job-types.ts";
+import type { Job as QueueJob } from "../../queue/queue.ts";
+import { appendLog } from "../logs/store.ts";
+import { discardState, endRun, isFinal, type RunEndStatus } from "../runs/lifecycle.ts";
+import { jobOf } from "./job.ts";
+import { leaseEnd, releaseRun, type LeasedRun, type LeaseParts } from "./lease.ts";
+
+/** A run that was handed out so often without recording anything is ended. */
+const MAX_FRUITLESS_ATTEMPTS = 5;
+
+const WORKERS_KEPT_DAYS = 30;
+
+export type ClaimParts = LeaseParts & Pick<Platform, "blobUrls" | "keys" | "secrets" | "url">;
+
+type Identity = { readonly worker: string; readonly instance: string };
+
+/** Waits for a run and gives it to the worker; null when none came in time or the worker is gone. */
+export async function claimRun(
+  parts: ClaimParts,
+  identity: Identity,
+  options: { readonly waitMs: number; readonly signal: AbortSignal },
+): Promise<Job | null> {
+  const { queue, now, bell } = parts;
+  const end = now().getTime() + options.waitMs;
+  await releaseFormer(parts, identity);
+  while (!options.signal.aborted) {
+    const queued = await queue.claim(RUN_QUEUE);
+    if (queued !== undefined) {
+      const job = await assign(parts, identity, queued);
+      if (job !== undefined) return job;
+      continue;
+    }
+    const leftMs = end - now().getTime();
+    if (leftMs <= 0) break;
+    await bell.wait(Math.min(leftMs, 1000), options.signal);
+  }
+  return null;
+}
+
+/**
+ * A worker that starts again has lost what it held before, so it is taken from it at once rather than when the lease
+ * ends. So is what a worker holds that asks for more: the answer that told it of the run did not arrive.
+ */
+async function releaseFormer(parts: ClaimParts, { worker, instance }: Identity): Promise<void> {
+  const { db, now } = parts;
+  const seen = await db
+    .insertInto("workers")
+    .values({ instance, name: worker, first_seen_at: now(), last_seen_at: now() })
+    .onConflict((conflict) => conflict.column("instance").doUpdateSet({ last_seen_at: now() }))
+    .returning(sql<boolean>`xmax = 0`.as("isNew"))
+    .executeTakeFirstOrThrow();
+  const held = await db
+    .selectFrom("runs")
+    .select(["id", "kind", "lease_token", "job_attempt"])
+    .where("status", "=", "running")
+    .where("lease_token", "is not", null)
+    .where(seen.isNew ? "worker" : "worker_instance", "=", seen.isNew ? worker : instance)
+    .execute();
+  for (const run of held)
+    await releaseRun(parts, run, { reason: `The worker ${worker} started again`, ifExpired: false });
+  if (seen.isNew) {
+    const old = new Date(now().getTime() - WORKERS_KEPT_DAYS * 24 * 3600 * 1000);
+    await db.deleteFrom("workers").where("last_seen_at", "<", old).execute();
+  }
+}
+
+/** Gives the run of a queued job to a worker; undefined when there is nothing left to do for it. */
+async function assign(parts: ClaimParts, identity: Identity, queued: QueueJob): Promise<Job | undefined> {
+  const { db, queue, now } = parts;
+  const { run_id: runId } = RunJob.parse(queued.payload);
+  const run = await db.transaction().execute(async (transaction) => {
+    const found = await transaction
+      .selectFrom("runs")
+      .selectAll()
+      .where("id", "=", runId)
+      .forUpdate()
+      .executeTakeFirst();
+    if (found === undefined || isFinal(found.status)) return undefined;
+    if (found.stop_requested) {
+      await endRun(transaction, found, { status: "stopped", error: null, at: now() });
+      return undefined;
+    }
+    if (found.fruitless_attempts >= MAX_FRUITLESS_ATTEMPTS) {
+      await endRun(transaction, found, { ...crash(found), at: now() });
+      return undefined;
+    }
+    await appendLog(transaction, runId, [
+      {
+        timestamp: now().toISOString(),
+        level: "info",
+        step: "platform",
+        message: `The worker ${identity.worker} takes the run (attempt ${found.attempt + 1}).`,
+      },
+    ]);
+    return await transaction
+      .updateTable("runs")
+      .set({
+        status: "running",
+        started_at: found.started_at ?? now(),
+        worker: identity.worker,
+        worker_instance: identity.instance,
+        lease_token: randomBytes(24).toString("base64url"),
+        lease_expires_at: leaseEnd(now()),
+        attempt: found.attempt + 1,
+        fruitless_attempts: found.fruitless_attempts + 1,
+        job_attempt: queued.attempt,
+      })
+      .where("id", "=", runId)
+      .returningAll()
+      .executeTakeFirstOrThrow();
+  });
+  if (run === undefined) {
+    await queue.complete(queued);
+    await discardState(parts, runId);
+    return undefined;
+  }
+  try {
+    return await jobOf(parts, run);
+  } catch (error) {
+    await failToStart(parts, run, error);
+    return undefined;
+  }
+}
+
+function crash(run: LeasedRun): { status: RunEndStatus; error: string } {
+  return {
+    status: run.kind === "training" ? "crashed" : "failed",
+    error:
+      `The run crashed: ${MAX_FRUITLESS_ATTEMPTS} workers in a row lost it without recording anything. ` +
+      "The end of its log tells what each was doing; the usual cause is too little memory.",
+  };
+}
+
+/** A run whose secrets or files are gone cannot be executed by anybody. */
+async function failToStart(parts: ClaimParts, run: LeasedRun, error: unknown): Promise<void> {
+  if (!(error instanceof OsmosisError)) throw error;
+  const { db, queue, now } = parts;
+  const text = error.hint === undefined ? error.message : `${error.message}. ${error.hint}`;
+  await db.transaction().execute(async (transaction) => {
+    await endRun(transaction, run, { status: "failed", error: text, at: now() });
+    await appendLog(transaction, run.id, [
+      { timestamp: now().toISOString(), level: "error", step: "platform", message: errorMessage(text) },
+    ]);
+  });
+  await queue.complete({ queue: RUN_QUEUE, id: run.id, attempt: run.job_attempt });
+  await discardState(parts, run.id);
+}

@@ -1,0 +1,60 @@
+import type { FileRef, Job, ModelAssignment } from "@osmosis/protocol";
+import type { RunModel } from "../models/service.ts";
+import type { StoredFile } from "../models/tables.ts";
+import { openRunSecrets } from "../runs/run-secrets.ts";
+import type { ClaimParts } from "./claim.ts";
+import { LEASE_SECONDS, type LeasedRun } from "./lease.ts";
+
+/**
+ * Everything that a worker needs for a run.
+ *
+ * @throws {OsmosisError} NOT_FOUND when a secret was deleted since the run was submitted.
+ */
+export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
+  if (run.lease_token === null) throw new Error("a run without a lease cannot be handed out");
+  const secrets = await openRunSecrets(parts, {
+    id: run.id,
+    workspaceId: run.workspace_id,
+    userId: run.created_by,
+    sources: run.secret_sources,
+  });
+  const fields = {
+    run_id: run.id,
+    run_name: run.name,
+    attempt: run.attempt,
+    lease_token: run.lease_token,
+    lease_seconds: LEASE_SECONDS,
+    rollout: run.rollout,
+    entrypoint: run.entrypoint,
+    commit_sha: run.commit_sha,
+    env: { ...run.config.env },
+    secrets,
+    model: assignmentOf(parts, run.model),
+    row_count: run.row_indexes?.length ?? run.dataset_rows,
+  };
+  if ("evaluation" in run.config) return { kind: "evaluation", ...fields, config: run.config };
+  return {
+    kind: "training",
+    ...fields,
+    config: run.config,
+    total_steps: run.total_steps ?? 0,
+    committed_steps: run.committed_steps,
+    state_files: run.state_files.map((file) => fileRef(parts, file)),
+  };
+}
+
+function assignmentOf(parts: ClaimParts, model: RunModel): ModelAssignment {
+  if (model.type === "provider") return model;
+  return {
+    type: "local",
+    name: model.name,
+    base_model: model.base_model,
+    base_files: model.base_files.map((file) => fileRef(parts, file)),
+    adapter_files: model.adapter_files.map((file) => fileRef(parts, file)),
+  };
+}
+
+/** Relative, because a worker may reach the server by another address than users do. */
+function fileRef({ blobUrls, url }: ClaimParts, { name, key, size_bytes, sha256 }: StoredFile): FileRef {
+  return { name, url: blobUrls.sign({ method: "GET", key }).slice(url.length), size_bytes, sha256 };
+}
