@@ -2,6 +2,9 @@ import { OsmosisError } from "@osmosis/protocol";
 import type { ModelConfig } from "../model-config.ts";
 import type { SampleRequest } from "../service.ts";
 
+/** Below it, dividing by the temperature leaves nothing of a float32 logit's precision, and finally overflows. */
+const LEAST_TEMPERATURE = 1e-3;
+
 /** @throws OsmosisError `VALIDATION` for a request that cannot be sampled. */
 export function checkSampleRequest(request: SampleRequest, config: ModelConfig): void {
   const { prompt_T, maxTokens, temperature, topP, seed } = request;
@@ -24,6 +27,12 @@ export function checkSampleRequest(request: SampleRequest, config: ModelConfig):
   if (!Number.isInteger(maxTokens) || maxTokens < 1)
     throw invalid(`maxTokens is ${maxTokens}, not at least 1.`);
   if (!Number.isFinite(temperature) || temperature < 0) throw invalid(`temperature is ${temperature}.`);
+  if (temperature > 0 && temperature < LEAST_TEMPERATURE) {
+    throw invalid(
+      `temperature is ${temperature}.`,
+      `Use 0 for the likeliest token, or at least ${LEAST_TEMPERATURE}.`,
+    );
+  }
   if (!(topP > 0 && topP <= 1)) throw invalid(`topP is ${topP}, not above 0 and at most 1.`);
   if (!Number.isSafeInteger(seed) || seed < 0) throw invalid(`seed is ${seed}, not a non-negative integer.`);
 }

@@ -1,9 +1,7 @@
 import { loadRuntime } from "../graph/session.ts";
 import type { GraphSession } from "../graph/session.ts";
 import type { ModelConfig } from "../model-config.ts";
-import type { Weights } from "../safetensors.ts";
 import { headGraph, layerGraph, projectGraph } from "./decoder-graphs.ts";
-import { layOutWeights } from "./decoder-weights.ts";
 import type { DecoderWeights } from "./decoder-weights.ts";
 import { KeyValueCache } from "./key-value-cache.ts";
 
@@ -36,9 +34,8 @@ export class Decoder implements AsyncDisposable {
     this.cache = new KeyValueCache(config);
   }
 
-  /** @throws OsmosisError `VALIDATION` when the weights do not fit the config, `ENGINE_MISSING` without onnxruntime. */
-  static async create(config: ModelConfig, weights: Weights): Promise<Decoder> {
-    const laidOut = layOutWeights(config, weights);
+  /** @throws OsmosisError `ENGINE_MISSING` without onnxruntime. */
+  static async create(config: ModelConfig, weights: DecoderWeights): Promise<Decoder> {
     // One thread, or the result of a row would depend on how many rows there are.
     const runtime = await loadRuntime({ threads: 1 });
     const sessions = {
@@ -47,12 +44,12 @@ export class Decoder implements AsyncDisposable {
       lastLayer: await runtime.createSession(layerGraph(config, { last: true })),
       head: await runtime.createSession(headGraph(config)),
     };
-    return new Decoder(config, sessions, laidOut);
+    return new Decoder(config, sessions, weights);
   }
 
   /** Replaces the weights. What the cache holds belongs to the old ones. */
-  setWeights(weights: Weights): void {
-    this.#weights = layOutWeights(this.#config, weights);
+  setWeights(weights: DecoderWeights): void {
+    this.#weights = weights;
   }
 
   /**

@@ -1,8 +1,8 @@
 import type { ModelConfig } from "../model-config.ts";
 
-/** Keys and values of the first `length` tokens of one sequence, taken out of the cache; two arrays per layer. */
-export type StoredSequence = {
-  readonly length: number;
+/** One slot, taken out of the cache as it lay there; two arrays per layer. */
+export type StoredSlot = {
+  readonly capacity: number;
   readonly keys: readonly Float32Array[];
   readonly values: readonly Float32Array[];
 };
@@ -89,50 +89,28 @@ export class KeyValueCache {
     for (const array of [...this.#keys, ...this.#values]) array.fill(0, slot * size, (slot + 1) * size);
   }
 
-  /** Copies the first `length` tokens of a slot out of the cache. */
-  store(slot: number, length: number): StoredSequence {
-    const heads = this.#kvHeads;
-    const size = this.#headSize;
-    const from = this.#capacity;
-    const total = heads * size * length;
+  /** Copies a slot out of the cache. */
+  storeSlot(slot: number): StoredSlot {
     const layers = Array.from({ length: this.#layers }, (_, layer) => layer);
     return {
-      length,
-      keys: layers.map((layer) => {
-        const keys = new Float32Array(total);
-        copyRuns(keys, this.keys(layer, slot, 1), { runs: heads * size, length, to: length, from });
-        return keys;
-      }),
-      values: layers.map((layer) => {
-        const values = new Float32Array(total);
-        const run = length * size;
-        copyRuns(values, this.values(layer, slot, 1), {
-          runs: heads,
-          length: run,
-          to: run,
-          from: from * size,
-        });
-        return values;
-      }),
+      capacity: this.#capacity,
+      keys: layers.map((layer) => this.keys(layer, slot, 1).slice()),
+      values: layers.map((layer) => this.values(layer, slot, 1).slice()),
     };
   }
 
-  /** Copies the first `length` tokens of a stored sequence into a slot. */
-  restore(slot: number, stored: StoredSequence, length: number): void {
+  /** Copies the first `length` tokens of a stored slot back; what follows them is overwritten, or not. */
+  restoreSlot(slot: number, stored: StoredSlot, length: number): void {
     const heads = this.#kvHeads;
     const size = this.#headSize;
     const to = this.#capacity;
+    const from = stored.capacity;
     for (const [layer, keys] of stored.keys.entries()) {
-      copyRuns(this.keys(layer, slot, 1), keys, { runs: heads * size, length, to, from: stored.length });
+      copyRuns(this.keys(layer, slot, 1), keys, { runs: heads * size, length, to, from });
     }
     for (const [layer, values] of stored.values.entries()) {
-      const run = length * size;
-      copyRuns(this.values(layer, slot, 1), values, {
-        runs: heads,
-        length: run,
-        to: to * size,
-        from: stored.length * size,
-      });
+      const scaled = { length: length * size, to: to * size, from: from * size };
+      copyRuns(this.values(layer, slot, 1), values, { runs: heads, ...scaled });
     }
   }
 
@@ -146,12 +124,19 @@ function slotsOf(array: Float32Array | undefined, begin: number, length: number)
   return array.subarray(begin, begin + length);
 }
 
-/** Copies `runs` stretches of `length` values; stretch i starts at i * `from` in the source and i * `to` in the target. */
+/**
+ * Copies `runs` stretches of `length` values; stretch i starts at i * `from` in the source and i * `to` in the target.
+ * Where both lie alike, what is between the stretches is copied along: one long copy is quicker than many short ones.
+ */
 function copyRuns(
   target: Float32Array,
   source: Float32Array,
   { runs, length, to, from }: { runs: number; length: number; to: number; from: number },
 ): void {
+  if (from === to) {
+    target.set(source.subarray(0, runs * from));
+    return;
+  }
   for (let run = 0; run < runs; run++) {
     target.set(source.subarray(run * from, run * from + length), run * to);
   }

@@ -1,10 +1,10 @@
-import type { StoredSequence } from "./key-value-cache.ts";
+import type { StoredSlot } from "./key-value-cache.ts";
 
 /** The cache of a call that has ended: keys and values of all of `tokens`. */
 export type StoredPrefix = {
   readonly conversation: string;
   readonly tokens: readonly number[];
-  readonly sequence: StoredSequence;
+  readonly slot: StoredSlot;
 };
 
 /**
@@ -79,7 +79,7 @@ export function commonPrefixLength(a: readonly number[], b: readonly number[]): 
   return length;
 }
 
-function bytesOf({ tokens, sequence }: StoredPrefix): number {
-  const arrays = [...sequence.keys, ...sequence.values];
+function bytesOf({ tokens, slot }: StoredPrefix): number {
+  const arrays = [...slot.keys, ...slot.values];
   return arrays.reduce((sum, array) => sum + array.byteLength, 8 * tokens.length);
 }

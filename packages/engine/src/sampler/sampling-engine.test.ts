@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import type { ModelConfig } from "../model-config.ts";
 import type { SampleRequest } from "../service.ts";
@@ -85,6 +86,7 @@ describe("a request that cannot be sampled is refused", () => {
     [{ maxTokens: 0 }, "maxTokens is 0"],
     [{ temperature: -1 }, "temperature is -1"],
     [{ temperature: NaN }, "temperature is NaN"],
+    [{ temperature: 1e-9 }, "temperature is 1e-9"],
     [{ topP: 0 }, "topP is 0"],
     [{ seed: -1 }, "seed is -1"],
   ] as const)("%j", async (options, message) => {
@@ -208,6 +210,27 @@ test("a cache too small for two requests serves them one after the other", async
   await engine.close();
 });
 
+test("requests that come and are cancelled at any moment leave the others as if they were alone", async () => {
+  const engine = await open(llama, { maxRows: 5, maxStoredBytes: 20_000 });
+  const aborts: AbortController[] = [];
+  const results = await Promise.allSettled(
+    Array.from({ length: 60 }, async (_, i) => {
+      for (let turn = 0; turn < (i * 7) % 23; turn++) await setImmediate();
+      const abort = new AbortController();
+      aborts.push(abort);
+      if (i % 4 === 3) aborts[(i * 5) % aborts.length]?.abort(new Error("cancelled"));
+      return engine.sample(variant(i, { signal: abort.signal }));
+    }),
+  );
+  expect(results.filter(({ status }) => status === "rejected").length).toBeGreaterThan(3);
+  const fresh = await open(llama, { maxRows: 1, maxStoredBytes: 0 });
+  for (const [i, result] of results.entries()) {
+    if (result.status === "fulfilled") expect(result.value).toEqual(await fresh.sample(variant(i)));
+    else expect(result.reason).toEqual(new Error("cancelled"));
+  }
+  await Promise.all([engine.close(), fresh.close()]);
+});
+
 test("200 concurrent requests are all answered, each as if it were alone", async () => {
   const engine = await open(llama);
   const requests = Array.from({ length: 200 }, (_, i) =>
@@ -226,6 +249,12 @@ test("200 concurrent requests are all answered, each as if it were alone", async
   }
   await engine.close();
 });
+
+/** One of many different requests; some begin alike. */
+function variant(i: number, options: Partial<SampleRequest> = {}): SampleRequest {
+  const prompt_T = [...prompt(30).slice(0, i % 30), ...prompt(1 + (i % 11), i)];
+  return request({ conversation: `c${i % 9}`, prompt_T, seed: i, maxTokens: 1 + ((i * 3) % 17), ...options });
+}
 
 function openWith(weights: ReturnType<typeof randomWeights>, version: number) {
   return openSamplingEngine({ config: llama, weights, version });

@@ -12,6 +12,8 @@ import type { Weights } from "../safetensors.ts";
 import type { SampleRequest, SampleResult } from "../service.ts";
 import { drawToken, likeliestToken } from "./choose-token.ts";
 import type { Choice } from "./choose-token.ts";
+import { layOutWeights } from "./decoder-weights.ts";
+import type { DecoderWeights } from "./decoder-weights.ts";
 import { Decoder } from "./decoder.ts";
 import { commonPrefixLength, PrefixStore } from "./prefix-store.ts";
 import { uniformAt } from "./random.ts";
@@ -36,7 +38,8 @@ export type SamplingOptions = {
  * OsmosisError `VALIDATION`.
  */
 export async function openSamplingEngine(options: SamplingOptions): Promise<SamplingEngine> {
-  const decoder = await Decoder.create(options.config, options.weights);
+  const { config, weights } = options;
+  const decoder = await Decoder.create(config, layOutWeights(config, weights));
   return new BatchedSampler(decoder, options);
 }
 
@@ -68,7 +71,7 @@ class BatchedSampler implements SamplingEngine {
   /** Row i has slot i of the cache. */
   readonly #rows: Row[] = [];
   #version: number;
-  #next: { readonly weights: Weights; readonly version: number } | undefined;
+  #next: { readonly weights: DecoderWeights; readonly version: number } | undefined;
   #work: Promise<void> | undefined;
   #closed = false;
 
@@ -110,7 +113,7 @@ class BatchedSampler implements SamplingEngine {
 
   /** Requests under way end with the weights that they began with; new ones wait for them to end. */
   setWeights(weights: Weights, version: number): void {
-    this.#next = { weights, version };
+    this.#next = { weights: layOutWeights(this.#config, weights), version };
     if (this.#rows.length === 0) this.#switchWeights();
   }
 
@@ -214,7 +217,7 @@ class BatchedSampler implements SamplingEngine {
       bestLength = length;
     }
     if (best >= 0) cache.copySlot(best, slot);
-    else if (stored !== undefined) cache.restore(slot, stored.prefix.sequence, storedLength);
+    else if (stored !== undefined) cache.restoreSlot(slot, stored.prefix.slot, storedLength);
     row.cached = bestLength;
   }
 
@@ -292,7 +295,7 @@ class BatchedSampler implements SamplingEngine {
     this.#stored.add({
       conversation: request.conversation,
       tokens: tokens.slice(0, cached),
-      sequence: this.#decoder.cache.store(slot, cached),
+      slot: this.#decoder.cache.storeSlot(slot),
     });
   }
 
