@@ -30,7 +30,10 @@ export type LossSpec =
 export type ForwardBackwardResult = {
   /** Sum over all tokens of all sequences. */
   readonly loss: number;
-  /** Log probability of every token under the current weights, one array of length T per datum; index 0 is 0. */
+  /**
+   * Log probability of each token with a non-zero weight under the current weights, one array of length T per datum;
+   * 0 at all other tokens, which may never be computed.
+   */
   readonly logprobs_B_T: readonly Float32Array[];
   /** Mean entropy in nats of the next-token distribution over the positions with a non-zero weight. */
   readonly entropy: number;

@@ -17,6 +17,8 @@ export type GraphSession = {
   release(): Promise<void>;
 };
 
+type Library = Pick<typeof Onnxruntime, "InferenceSession" | "Tensor">;
+
 export type Runtime = {
   createSession(graph: BuiltGraph): Promise<GraphSession>;
 };
@@ -25,8 +27,12 @@ export type Runtime = {
  * Loads onnxruntime, with `threads` threads per session.
  * @throws OsmosisError `ENGINE_MISSING` when the library is not installed or does not load on this machine.
  */
-export async function loadRuntime(options: { readonly threads: number }): Promise<Runtime> {
-  const { InferenceSession, Tensor } = await importOnnxruntime();
+export async function loadRuntime(options: {
+  readonly threads: number;
+  readonly importLibrary?: () => Promise<{ readonly default: Library }>;
+}): Promise<Runtime> {
+  const { importLibrary = () => import("onnxruntime-node") } = options;
+  const { InferenceSession, Tensor } = await loadLibrary(importLibrary);
   return {
     async createSession(graph) {
       const session = await InferenceSession.create(graph.bytes, {
@@ -35,6 +41,9 @@ export async function loadRuntime(options: { readonly threads: number }): Promis
         executionProviders: ["cpu"],
         // With memory patterns the second run of a large graph stalls for seconds and the process needs twice the memory.
         enableMemPattern: false,
+        // Idle threads wait this long, in microseconds, for the next operation before they sleep. The default, which
+        // spins for the whole run, takes three times as long when another process needs the cores.
+        extra: { session: { intra_op: { spin_duration_us: "30" } } },
         // What goes wrong is thrown, too; the library would also print it.
         logSeverityLevel: 4,
       });
@@ -69,12 +78,12 @@ function dimensionFeed(dimensions: Readonly<Record<string, number>>, name: strin
   return { data: BigInt64Array.of(BigInt(size)), shape: [1] };
 }
 
-async function importOnnxruntime(): Promise<Pick<typeof Onnxruntime, "InferenceSession" | "Tensor">> {
+async function loadLibrary(importLibrary: () => Promise<{ readonly default: Library }>): Promise<Library> {
   try {
-    return (await import("onnxruntime-node")).default;
+    return (await importLibrary()).default;
   } catch (error) {
     throw new OsmosisError("ENGINE_MISSING", `onnxruntime-node does not load: ${errorMessage(error)}`, {
-      hint: "Run `ONNXRUNTIME_NODE_INSTALL=skip npm install onnxruntime-node@1.30.0`, or use a remote trainer. macOS on Intel has no build.",
+      hint: "Run `ONNXRUNTIME_NODE_INSTALL=skip npm install onnxruntime-node@1.30.0`, or use a remote trainer. There is no build for macOS on Intel.",
       cause: error,
     });
   }
