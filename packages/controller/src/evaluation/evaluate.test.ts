@@ -30,7 +30,7 @@ function configOf(evaluation: object): EvalRunConfig {
   });
 }
 
-const grade: RolloutServerOptions["agent"] = async ({ request, chat }) => {
+const grade: NonNullable<RolloutServerOptions["agent"]> = async ({ request, chat }) => {
   const answer = await chat({ messages: request.initial_messages });
   return { sample: { messages: [], reward: answer.content === request.label ? 1 : 0 } };
 };
@@ -43,7 +43,7 @@ async function evaluate(
   const sampler = samplerOf(codec, (_request, prompt) => ({
     answer: /Say (?!4)(\d)/.exec(prompt)?.[1] ?? "no",
   }));
-  await using server = await rolloutServer({ agent: grade, ...serverOptions });
+  await using server = await rolloutServer(serverOptions ?? { agent: grade });
   await using gateway = await openGateway({
     policy: { type: "local", name: "tiny", sampler, codec },
     clock: systemClock,
