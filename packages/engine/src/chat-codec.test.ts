@@ -155,6 +155,17 @@ describe("renderContinuation", () => {
     expect(forgetful.renderContinuation([user, assistant("Six.")], [user], [], { lastTokens })).toBe("break");
   });
 
+  test("a template that ends some turns with another stop token", async () => {
+    const template = `{%- for message in messages -%}
+{{ message.role + ": " + message.content + ("<|endoftext|>" if message.role == "assistant" and messages[loop.index0 - 1].content == "x" else "<|im_end|>") }}
+{%- endfor -%}{{ "assistant: " if add_generation_prompt else "" }}`;
+    const mixed = await loadChatCodec(await folderWith(template));
+    const past = [{ ...user, content: "x" }, assistant("Six.")];
+    const lastTokens = mixed.encode("Six.<|endoftext|>");
+    const continuation_T = mixed.renderContinuation(past, [user], [], { lastTokens });
+    expect(mixed.decode(continuation_T as number[])).toBe("user: What is 2 times 3?<|im_end|>assistant: ");
+  });
+
   test("a template without an end of turn appends what follows", async () => {
     const template = `{%- for message in messages -%}{{ message.role + ": " + message.content + "\n" }}{%- endfor -%}
 {{ "assistant: " if add_generation_prompt else "" }}`;

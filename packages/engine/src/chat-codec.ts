@@ -55,6 +55,28 @@ export async function loadChatCodec(folder: string): Promise<ChatCodec> {
   const template = await loadChatTemplate(folder, config);
   const turnEnd = findTurnEnd(tokenizer, template);
   const stopTokens = await findStopTokens({ folder, config, tokenizer, turnEnd });
+  const stopTexts = stopTokens.flatMap((id) => tokenizer.addedToken(id)?.text ?? []);
+
+  /** Where the stop token after the last message begins in the text; undefined when the template writes none. */
+  function endOfLastTurn(
+    past: string,
+    messages: readonly ChatMessage[],
+    tools: readonly ChatTool[],
+  ): number | undefined {
+    const before = messages.length > 1 ? renderBefore(messages.slice(0, -1), tools) : "";
+    const start = past.startsWith(before) ? before.length : 0;
+    const end = Math.max(...stopTexts.map((text) => past.lastIndexOf(text)), -1);
+    return end < start ? undefined : end;
+  }
+
+  function renderBefore(messages: readonly ChatMessage[], tools: readonly ChatTool[]): string {
+    try {
+      return template.render(messages, tools, { generationPrompt: false });
+    } catch {
+      // A template may refuse the beginning of a conversation that it accepts as a whole.
+      return "";
+    }
+  }
 
   return {
     stopTokens,
@@ -67,8 +89,11 @@ export async function loadChatCodec(folder: string): Promise<ChatCodec> {
       const past = template.render(previousMessages, tools, { generationPrompt: false });
       const whole = template.render([...previousMessages, ...newMessages], tools, { generationPrompt: true });
       if (!whole.startsWith(past)) return "break";
-      if (turnEnd === undefined) return tokenizer.encode(whole.slice(past.length));
-      const ids = tokenizer.encode(whole.slice(past.lastIndexOf(turnEnd.text)));
+      const end = endOfLastTurn(past, previousMessages, tools);
+      if (end === undefined) return tokenizer.encode(whole.slice(past.length));
+      // The stop token is encoded along with what follows it, because a tokenizer may treat the start of a text
+      // differently from its middle.
+      const ids = tokenizer.encode(whole.slice(end));
       const lastToken = lastTokens.at(-1);
       return lastToken !== undefined && stopTokens.includes(lastToken) ? ids.slice(1) : ids;
     },
@@ -89,10 +114,8 @@ const GenerationConfig = z.looseObject({
   eos_token_id: z.union([z.int(), z.array(z.int())]).nullish(),
 });
 
-type TurnEnd = { readonly id: number; readonly text: string };
-
 /** The special token that the chat template puts after an assistant's turn; some write none. */
-function findTurnEnd(tokenizer: TextTokenizer, template: ChatTemplate): TurnEnd | undefined {
+function findTurnEnd(tokenizer: TextTokenizer, template: ChatTemplate): number | undefined {
   const answer = "An answer.";
   const messages: ChatMessage[] = [
     { role: "user", content: "A question." },
@@ -101,8 +124,7 @@ function findTurnEnd(tokenizer: TextTokenizer, template: ChatTemplate): TurnEnd 
   const text = template.render(messages, [], { generationPrompt: false });
   const start = text.lastIndexOf(answer);
   const [id] = start < 0 ? [] : tokenizer.encode(text.slice(start + answer.length).trimStart());
-  const token = id === undefined ? undefined : tokenizer.addedToken(id);
-  return id !== undefined && token?.special === true ? { id, text: token.text } : undefined;
+  return id !== undefined && tokenizer.addedToken(id)?.special ? id : undefined;
 }
 
 /** The end tokens of the two configuration files and that of the template, which base models often fail to list. */
@@ -110,11 +132,11 @@ async function findStopTokens(model: {
   readonly folder: string;
   readonly config: TokenizerConfig;
   readonly tokenizer: TextTokenizer;
-  readonly turnEnd: TurnEnd | undefined;
+  readonly turnEnd: number | undefined;
 }): Promise<number[]> {
   const { folder, config, tokenizer, turnEnd } = model;
   const stopTokens = new Set<number>();
-  if (turnEnd !== undefined) stopTokens.add(turnEnd.id);
+  if (turnEnd !== undefined) stopTokens.add(turnEnd);
   const eos = config.eos_token == null ? undefined : tokenizer.tokenId(config.eos_token);
   if (eos !== undefined) stopTokens.add(eos);
   const path = join(folder, "generation_config.json");

@@ -18,11 +18,7 @@ import type { BuiltGraph } from "../graph/builder.ts";
 import type { Value } from "../graph/onnx.ts";
 import type { ModelConfig } from "../model-config.ts";
 
-/** What a layer's graph is fed besides its state; `decoder-weights.ts` fills these. */
-export type ProjectInputs = "inputNorm" | "projection" | "projectionBias" | "queryNorm" | "keyNorm";
-export type LayerInputs = "output" | "feedForwardNorm" | "gateUp" | "down";
-
-/** Input `x` [M, hidden]; output `qkv` [M, (heads + 2 kvHeads) * headSize]. */
+/** Input `x` [M, hidden] next to the weights (see `decoder-weights.ts`); output `qkv` [M, (heads + 2 kvHeads) * headSize]. */
 export function projectGraph(config: ModelConfig): BuiltGraph {
   const graph = new GraphBuilder();
   graph.output("qkv", project(graph, graph.input("x", ["M", config.hiddenSize]), config));
