@@ -49,7 +49,7 @@ function others(count: number): SampleRequest[] {
     conversation: `other ${i}`,
     prompt_T:
       i % 3 === 0 ? [...prompt(70, 3).slice(0, 20 + i), ...prompt(5, i)] : prompt(1 + ((i * 37) % 200), i),
-    maxTokens: 1 + ((i * 13) % 40),
+    maxTokens: 1 + ((i * 13) % 25),
     temperature: 1,
     topP: 1,
     seed: i,
