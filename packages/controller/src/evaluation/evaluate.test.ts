@@ -49,6 +49,7 @@ async function evaluate(
     clock: systemClock,
   });
   const recorded: RolloutRecord[] = [];
+  const logs: string[] = [];
   const result = await evaluateRun({
     runId: "eval",
     config: configOf({ n: 2, batch_size: 2 }),
@@ -56,16 +57,19 @@ async function evaluate(
     server: connectRolloutServer({ baseUrl: server.url, fetch, clock: systemClock }),
     rows,
     recorded: [],
-    ports: { record: async (rollouts) => void recorded.push(...rollouts), log: () => undefined },
+    ports: {
+      record: async (rollouts) => void recorded.push(...rollouts),
+      log: ({ message }) => void logs.push(message),
+    },
     clock: systemClock,
     signal: new AbortController().signal,
     ...options,
   }).catch((error: unknown) => error);
-  return { result, recorded, server, sampler };
+  return { result, recorded, server, sampler, logs };
 }
 
 test("an evaluation runs n rollouts of every row, some rows at a time", async () => {
-  const { result, recorded, server, sampler } = await evaluate();
+  const { result, recorded, server, sampler, logs } = await evaluate();
   expect(result).toEqual({ status: "finished" });
   expect(recorded.map(({ row_index, sample_index }) => `${row_index}/${sample_index}`).sort()).toEqual(
     rows.flatMap(({ row_index }) => [`${row_index}/0`, `${row_index}/1`]),
@@ -74,6 +78,8 @@ test("an evaluation runs n rollouts of every row, some rows at a time", async ()
   expect(server.load.peak).toBeLessThanOrEqual(4);
   expect(sampler.requests.every(({ temperature }) => temperature === 0.5)).toBe(true);
   expect(new Set(sampler.requests.map(({ seed }) => seed)).size).toBe(12);
+  expect(logs).toHaveLength(10);
+  expect(logs.at(-1)).toBe("12 of 12 rollouts have ended.");
   const results = evaluationResults(recorded, {
     passThreshold: 1,
     sampledRows: 6,
@@ -99,7 +105,7 @@ test("what was recorded by an earlier worker is not run again", async () => {
 });
 
 test("an evaluation in which nothing was scored has failed, and says why", async () => {
-  const { result, recorded } = await evaluate({
+  const { result, recorded, logs } = await evaluate({
     rolloutServer: {
       agent: () => {
         throw new Error("no API key");
@@ -107,6 +113,7 @@ test("an evaluation in which nothing was scored has failed, and says why", async
     },
   });
   expect(recorded).toHaveLength(12);
+  expect(logs.filter((message) => message.includes("ended as agent: Error: no API key"))).toHaveLength(5);
   expect(result).toEqual({ status: "failed", error: expect.stringContaining("agent: Error: no API key") });
 });
 

@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import { collectRollouts, noneScored, recordIndex } from "../rollout/collect-rollouts.ts";
 import { driveRollout } from "../rollout/drive-rollout.ts";
+import { failureLog, progressLog } from "../rollout/rollout-log.ts";
 import { rolloutSeed } from "../rollout/rollout-id.ts";
 import type { RolloutServer } from "../rollout/server-client.ts";
 import type { RunEnd, RunPorts } from "../run-ports.ts";
@@ -36,11 +37,20 @@ export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> 
     Array.from({ length: evaluation.n }, (_, sampleIndex) => ({ row, sampleIndex })),
   );
 
+  const recordedOf = recordIndex(options.recorded, { phase, step: 0 });
+  const done = tasks.filter((task) => recordedOf(task) !== undefined).length;
+  const progress = progressLog(ports.log, { done, total: tasks.length });
+  const failures = failureLog(ports.log, "evaluate");
+
   const collected = await collectRollouts(tasks, {
     concurrency: evaluation.batch_size * evaluation.n,
-    recordedOf: recordIndex(options.recorded, { phase, step: 0 }),
+    recordedOf,
     record: ports.record,
     stopReason: () => undefined,
+    ended(rollout) {
+      failures(rollout);
+      progress(rollout);
+    },
     signal: options.signal,
     drive: ({ row, sampleIndex }, signal) =>
       driveRollout({

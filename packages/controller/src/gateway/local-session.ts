@@ -43,7 +43,7 @@ export function openLocalSession(
     const maxTokens = tokensLeft(request, start);
     if (start.broke) prefixBreaks += 1;
 
-    const promptKey = digestOf(...start.prompt);
+    const promptKey = digestOf(start.prompt.join());
     const repeat = repeats.get(promptKey) ?? 0;
     repeats.set(promptKey, repeat + 1);
     const callKey = digestOf(rollout.seed, promptKey, repeat);

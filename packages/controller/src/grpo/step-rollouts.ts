@@ -2,6 +2,7 @@ import type { RolloutRecord } from "@osmosis/protocol";
 import { collectRollouts, recordIndex } from "../rollout/collect-rollouts.ts";
 import type { Collected, RolloutTask } from "../rollout/collect-rollouts.ts";
 import { driveRollout } from "../rollout/drive-rollout.ts";
+import { failureLog } from "../rollout/rollout-log.ts";
 import { rolloutSeed } from "../rollout/rollout-id.ts";
 import type { Group } from "./batch.ts";
 import { tasksOfStep } from "./schedule.ts";
@@ -53,6 +54,7 @@ function collect(
     recordedOf: recordIndex(options.recorded, { phase, step }),
     record: ports.record,
     stopReason,
+    ended: failureLog(ports.log, `step ${step}`),
     signal,
     drive: ({ row, sampleIndex }, signal) =>
       driveRollout({

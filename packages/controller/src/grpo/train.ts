@@ -73,6 +73,7 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
   const { advanced, checkpoints } = config;
   const totalSteps = stepsOf(config, rows.length);
   if (totalSteps === 0) return failed(`No row is left to train on: all ${rows.length} rows are held out.`);
+  warnAboutSampling(options);
   const stopReason = failureGuard(advanced.max_consecutive_failures);
   let weightsVersion = await model.syncSampler();
   let scoredBefore = options.committedSteps > 0;
@@ -126,6 +127,17 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     ports.log({ level: "info", step: `step ${step}`, message: summary(metrics, { step, totalSteps }) });
   }
   return { status: "finished" };
+}
+
+function warnAboutSampling({ config, ports }: TrainRunOptions): void {
+  if (config.sampling.rollout_top_p === 1) return;
+  ports.log({
+    level: "warning",
+    step: "train",
+    message:
+      `rollout_top_p is ${config.sampling.rollout_top_p}: the trainer compares with the whole distribution, the sampler ` +
+      "draws from a part of it, so ratios are biased. Use 1 unless you have a reason.",
+  });
 }
 
 /** One gradient over the whole batch and one step of the optimiser; neither when there is nothing to learn from. */

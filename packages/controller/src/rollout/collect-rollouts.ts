@@ -17,6 +17,8 @@ export type CollectOptions = {
   readonly record: (rollouts: readonly RolloutRecord[]) => Promise<void>;
   /** Sees every rollout that was run, in the order of arrival; a text stops the others and the run. */
   readonly stopReason: (rollout: RolloutRecord) => string | undefined;
+  /** Told about every rollout that was run, once it is durable. */
+  readonly ended?: (rollout: RolloutRecord) => void;
   readonly signal: AbortSignal;
 };
 
@@ -42,6 +44,7 @@ export async function collectRollouts(
       const rollout = await options.drive(next.task, signal);
       await write(rollout);
       rollouts[next.index] = rollout;
+      options.ended?.(rollout);
       reason ??= options.stopReason(rollout);
       if (reason !== undefined) stop.abort(new DOMException(reason, "AbortError"));
     }
