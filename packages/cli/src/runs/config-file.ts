@@ -122,7 +122,20 @@ type PlacedIssue = Issue & { readonly place: string; readonly line: number | nul
 
 function placeIssue(issue: Issue, text: string, path: string): PlacedIssue {
   const line = lineOfKey(text, issue.key.split("."));
-  return { ...issue, line: line ?? null, place: line === undefined ? path : `${path}:${line}` };
+  return {
+    ...issue,
+    message: readable(issue.message),
+    line: line ?? null,
+    place: line === undefined ? path : `${path}:${line}`,
+  };
+}
+
+/** zod's words for a wrong value, as the end of a sentence that begins with the key. */
+function readable(message: string): string {
+  const [, expected, received] = /^Invalid input: expected (.+), received (.+)$/.exec(message) ?? [];
+  if (received === "undefined") return "is missing";
+  if (expected !== undefined) return `must be of type ${expected}, not ${received}`;
+  return /^[A-Z]/.test(message) ? `is wrong: ${message.charAt(0).toLowerCase()}${message.slice(1)}` : message;
 }
 
 /** The keys that the table at a path could have. */

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { evalRoutes, OsmosisError, trainingRoutes } from "@osmosis/protocol";
 import type { SubmitOptions } from "../commands/options.ts";
 import { confirmOrRefuse } from "../confirm.ts";
@@ -106,12 +107,20 @@ export async function submitRun(
   };
 }
 
+type Submitted = {
+  id: string;
+  name: string;
+  status: string;
+  created_at: string;
+  platform_url: string;
+};
+
 async function post(
   { client }: WorkspaceSession,
   kind: RunKind,
   file: RunConfigFile,
   secrets: ResolvedSecrets,
-): Promise<{ id: string; name: string; status: string; created_at: string; platform_url: string }> {
+): Promise<Submitted> {
   const { raw, config } = file;
   const table = (name: string): Record<string, unknown> | undefined => {
     const value = raw[name];
@@ -124,12 +133,16 @@ async function post(
     env_config: config.env,
     secrets: { required: [...config.secrets.required], provided: { ...secrets.provided } },
   };
-  try {
-    return kind === "eval"
+  // The same key twice is the same run: when an answer is lost on its way, asking again starts nothing.
+  const headers = { "idempotency-key": randomUUID() };
+  const send = async (): Promise<Submitted> =>
+    kind === "eval"
       ? await client.call(evalRoutes.submit, {
+          headers,
           body: { ...body, ...optional("evaluation_config", table("evaluation")) },
         })
       : await client.call(trainingRoutes.submit, {
+          headers,
           body: {
             ...body,
             ...optional("training_config", table("training")),
@@ -137,6 +150,11 @@ async function post(
             ...optional("checkpoints_config", table("checkpoints")),
           },
         });
+  try {
+    return await send().catch((error: unknown) => {
+      if (error instanceof OsmosisError && error.code === "NETWORK") return send();
+      throw error;
+    });
   } catch (error) {
     if (!(error instanceof OsmosisError)) throw error;
     throw hideSecrets(error, secrets);

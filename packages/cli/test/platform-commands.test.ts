@@ -1,0 +1,354 @@
+import { appendFile, mkdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { gitIn } from "./folder.ts";
+import { errorOf, lastJson } from "./io.ts";
+import { startPlatform, type TestPlatform } from "./platform.ts";
+
+let platform: TestPlatform;
+let workspace: string;
+const EVAL = "configs/eval/multiply-local-openai.toml";
+const TRAIN = "configs/training/multiply-local-openai.toml";
+
+beforeAll(async () => {
+  platform = await startPlatform();
+  workspace = join(platform.folder, "workspace");
+  const created = await platform.run(["workspace", "create", "demo", "--clone", workspace, "--json"]);
+  if (created.code !== 0) throw new Error(created.stderr);
+}, 120_000);
+
+afterAll(async () => {
+  await platform?.[Symbol.asyncDispose]();
+});
+
+const run = (...argv: string[]) => platform.run(argv, { cwd: workspace });
+
+describe("signing in", () => {
+  test("whoami names the person, the platform and the workspace", async () => {
+    const ran = await run("auth", "whoami", "--json");
+    expect(ran).toMatchObject({ code: 0, stderr: "" });
+    expect(lastJson(ran.stdout)).toMatchObject({
+      schema_version: 1,
+      data: { platform_url: platform.url, source: "login", workspace: { name: "demo", role: "owner" } },
+    });
+  });
+
+  test("a refused token costs no login", async () => {
+    const refused = await run("auth", "login", "--token", "not-a-token", "--json");
+    expect(refused.code).toBe(1);
+    expect(errorOf(refused)).toMatchObject({ code: "AUTH_REQUIRED" });
+    const foreign = await platform.run(["auth", "whoami", "--json"], {
+      cwd: workspace,
+      env: { OSMOSIS_TOKEN: "a-foreign-token" },
+    });
+    expect(foreign.code).toBe(1);
+    expect(errorOf(foreign)).toMatchObject({ code: "AUTH_REQUIRED" });
+    expect(errorOf(foreign).hint).toContain("OSMOSIS_TOKEN");
+    expect((await run("auth", "whoami")).code).toBe(0);
+  });
+
+  test("an expired login says so, and stays", async () => {
+    const home = join(platform.folder, "expired");
+    const env = { XDG_CONFIG_HOME: home };
+    const data = join(platform.folder, "data");
+    await platform.run(["auth", "login", "--local", "--data", data], { env });
+    const path = join(home, "osmosis/credentials.json");
+    const text = await readFile(path, "utf8");
+    await writeFile(path, text.replace(/"expires_at": "[^"]+"/, '"expires_at": "2020-01-01T00:00:00.000Z"'));
+    const ran = await platform.run(["auth", "whoami", "--json"], { env, cwd: workspace });
+    expect(ran.code).toBe(1);
+    expect(errorOf(ran)).toMatchObject({ code: "AUTH_REQUIRED" });
+    expect(errorOf(ran).message).toContain("expired at 2020");
+    expect(await readFile(path, "utf8")).toContain("sealed_token");
+  });
+
+  test("signing out forgets the login and revokes its token", async () => {
+    const env = { XDG_CONFIG_HOME: join(platform.folder, "other") };
+    const data = join(platform.folder, "data");
+    await platform.run(["auth", "login", "--local", "--data", data], { env });
+    const unsure = await platform.run(["auth", "logout", "--json"], { env });
+    expect(errorOf(unsure)).toMatchObject({ code: "INTERACTIVE_REQUIRED" });
+    const ran = await platform.run(["auth", "logout", "--yes", "--json"], { env });
+    expect(ran).toMatchObject({ code: 0, stderr: "" });
+    expect((await platform.run(["auth", "whoami"], { env })).code).toBe(1);
+    expect((await run("auth", "whoami")).code).toBe(0);
+  });
+});
+
+describe("the workspace", () => {
+  test("doctor finds everything in place", async () => {
+    const ran = await run("doctor", "--json");
+    expect(ran).toMatchObject({ code: 0, stderr: "" });
+    expect(lastJson(ran.stdout)).toMatchObject({ data: { valid: true, missing: [] } });
+  });
+
+  test("push works with the login that made the clone", async () => {
+    await writeFile(join(workspace, "notes.md"), "notes\n");
+    await gitIn(workspace, "add", "notes.md");
+    await gitIn(workspace, "commit", "-qm", "Add notes");
+    // The helper in the clone's configuration asks the command for the token.
+    process.env["XDG_CONFIG_HOME"] = platform.env["XDG_CONFIG_HOME"];
+    await gitIn(workspace, "push", "-q");
+    expect(lastJson((await run("doctor", "--json")).stdout)).toMatchObject({ data: { valid: true } });
+  });
+
+  test("a workspace's name that is taken is a conflict", async () => {
+    const ran = await run("workspace", "create", "demo", "--json");
+    expect(ran.code).toBe(1);
+    expect(errorOf(ran)).toMatchObject({ code: "CONFLICT" });
+  });
+
+  test("the rollouts of a pushed branch are listed", async () => {
+    const ran = await run("rollout", "list", "--json");
+    expect(lastJson(ran.stdout)).toMatchObject({
+      items: [{ name: "multiply-local-openai", branch: "main" }],
+    });
+  });
+});
+
+describe("data sets", () => {
+  test("a data set is uploaded, listed, previewed and downloaded again", async () => {
+    const upload = await run("dataset", "upload", "data/multiply.jsonl", "--json");
+    expect(upload).toMatchObject({ code: 0, stderr: "" });
+    expect(lastJson(upload.stdout)).toMatchObject({
+      status: "success",
+      operation: "dataset.upload",
+      resource: { file_name: "multiply", status: "uploaded", row_count: 1000 },
+      git: { identity: "demo/workspace" },
+    });
+    const list = await run("dataset", "list", "--json");
+    expect(lastJson(list.stdout)).toMatchObject({ items: [{ file_name: "multiply" }], total_count: 1 });
+    const preview = await run("dataset", "preview", "multiply", "--rows", "2", "--json");
+    expect(lastJson(preview.stdout)).toMatchObject({ data: { requested_rows: 2, returned_rows: 2 } });
+    await run("dataset", "download", "multiply", "-o", "copy.jsonl");
+    expect(await readFile(join(workspace, "copy.jsonl"), "utf8")).toBe(
+      await readFile(join(workspace, "data/multiply.jsonl"), "utf8"),
+    );
+    const again = await run("dataset", "download", "multiply", "-o", "copy.jsonl", "--json");
+    expect(errorOf(again)).toMatchObject({ code: "CONFLICT" });
+  });
+
+  test("the same name again needs --overwrite, and a yes", async () => {
+    const plain = await run("dataset", "upload", "data/multiply.jsonl", "--json");
+    expect(errorOf(plain)).toMatchObject({ code: "CONFLICT" });
+    expect(errorOf(plain).hint).toContain("--overwrite");
+    const unsure = await run("dataset", "upload", "data/multiply.jsonl", "--overwrite", "--json");
+    expect(errorOf(unsure)).toMatchObject({
+      code: "INTERACTIVE_REQUIRED",
+      details: { prompt: "Replace the data set multiply?" },
+    });
+    const sure = await run("dataset", "upload", "data/multiply.jsonl", "--overwrite", "--yes", "--json");
+    expect(sure).toMatchObject({ code: 0 });
+  });
+
+  test("an upload that is interrupted leaves no data set behind", async () => {
+    const rows = Array.from({ length: 200_000 }, (_, index) =>
+      JSON.stringify({ user_prompt: `What is ${index} and one?`, ground_truth: String(index + 1) }),
+    );
+    await writeFile(join(workspace, "data/large.jsonl"), rows.join("\n"));
+    const interruption = new AbortController();
+    const upload = platform.run(["dataset", "upload", "data/large.jsonl", "--json"], {
+      cwd: workspace,
+      signal: interruption.signal,
+    });
+    interruption.abort(new Error("Ctrl-C"));
+    expect(await upload).toMatchObject({ code: 130, stdout: "" });
+    const list = await run("dataset", "list", "--json");
+    expect(list.stdout).not.toContain('"file_name":"large","status":"uploaded"');
+  });
+});
+
+describe("secrets", () => {
+  test("a secret is stored from a variable, listed by name and deleted", async () => {
+    const set = await platform.run(["secret", "set", "MY_KEY", "--env", "SOURCE", "--json"], {
+      cwd: workspace,
+      env: { SOURCE: "value-that-is-secret" },
+    });
+    expect(set).toMatchObject({ code: 0, stderr: "" });
+    const list = await run("secret", "list", "--json");
+    expect(lastJson(list.stdout)).toMatchObject({ items: [{ name: "MY_KEY", scope: "personal" }] });
+    expect(set.stdout + list.stdout).not.toContain("value-that-is-secret");
+    const wrongScope = await run("secret", "delete", "MY_KEY", "--scope", "workspace", "--yes", "--json");
+    expect(errorOf(wrongScope).hint).toContain("--scope personal");
+    expect((await run("secret", "delete", "MY_KEY", "--yes")).code).toBe(0);
+  });
+
+  test("nobody to ask for the value is an error, not a hang", async () => {
+    expect(errorOf(await run("secret", "set", "MY_KEY", "--json"))).toMatchObject({
+      code: "INTERACTIVE_REQUIRED",
+    });
+  });
+});
+
+describe("submitting", () => {
+  const withConfig = async (text: string, ...flags: string[]) => {
+    await writeFile(join(workspace, "configs/eval/case.toml"), text);
+    return await run("eval", "submit", "configs/eval/case.toml", "--dry-run", "--json", ...flags);
+  };
+  const experiment = `[experiment]
+rollout = "multiply-local-openai"
+entrypoint = "main.ts"
+model_path = "osmosis/tiny-agent"
+dataset = "multiply"
+`;
+  const secrets = "[secrets]\nrequired = []\n";
+
+  test("the shipped configurations pass every check", async () => {
+    for (const [kind, config] of [
+      ["eval", EVAL],
+      ["train", TRAIN],
+    ] as const) {
+      const ran = await run(kind, "submit", config, "--dry-run", "--json");
+      expect(ran).toMatchObject({ code: 0 });
+      expect(lastJson(ran.stdout)).toMatchObject({ status: "noop", resource: { dry_run: true } });
+    }
+  });
+
+  test("--model takes the place of experiment.model_path", async () => {
+    const ran = await run("eval", "submit", EVAL, "--dry-run", "--model", "some/checkpoint", "--json");
+    expect(lastJson(ran.stdout)).toMatchObject({ resource: { model_name: "some/checkpoint" } });
+  });
+
+  test("an unknown key is named with its line and what it may have meant", async () => {
+    const ran = await withConfig(`${experiment}\n[evaluation]\nlimt = 3\n${secrets}`);
+    expect(ran.code).toBe(1);
+    expect(errorOf(ran)).toMatchObject({
+      code: "VALIDATION",
+      message: "configs/eval/case.toml:8: evaluation.limt is not a known key (did you mean limit?).",
+    });
+  });
+
+  test("every fault is told at once", async () => {
+    const ran = await withConfig(`${experiment}seed = 1\n\n[evaluation]\nn = "two"\n[evalution]\n${secrets}`);
+    expect(errorOf(ran).details["issues"]).toMatchObject([
+      { key: "experiment.seed", line: 6 },
+      { key: "evaluation.n", line: 9 },
+      { key: "evalution", line: 10, key_correction: "evaluation" },
+    ]);
+  });
+
+  test("a wrong type says what was expected", async () => {
+    const ran = await withConfig(`${experiment}[evaluation]\nn = "two"\n${secrets}`);
+    expect(errorOf(ran).message).toBe(
+      "configs/eval/case.toml:7: evaluation.n must be of type number, not string.",
+    );
+    const missing = await withConfig(experiment);
+    expect(errorOf(missing).message).toBe("configs/eval/case.toml: secrets is missing.");
+  });
+
+  test("text that is no TOML is shown with line and column", async () => {
+    const ran = await withConfig(`${experiment}x = = 1\n`);
+    expect(errorOf(ran).message).toContain("configs/eval/case.toml:6:5 is not valid TOML");
+  });
+
+  test("branch and commit_sha exclude each other", async () => {
+    const ran = await withConfig(`${experiment}branch = "main"\ncommit_sha = "abcdef1"\n${secrets}`);
+    expect(errorOf(ran).message).toContain("give either branch or commit_sha, not both");
+  });
+
+  test.each([
+    ["an entrypoint above its folder", 'entrypoint = "../../../etc/passwd"', "relative path inside"],
+    [
+      "an entrypoint that does not exist",
+      'entrypoint = "missing.ts"',
+      "there is no file rollouts/multiply-local-openai/missing.ts",
+    ],
+  ])("%s is refused", async (_, line, text) => {
+    const ran = await withConfig(`${experiment.replace('entrypoint = "main.ts"', line)}${secrets}`);
+    expect(ran.code).toBe(1);
+    expect(errorOf(ran).message).toContain(text);
+  });
+
+  test("an entrypoint that leads outside by a symbolic link is refused", async () => {
+    await symlink("/etc/hostname", join(workspace, "rollouts/multiply-local-openai/link.ts"));
+    const ran = await withConfig(`${experiment.replace("main.ts", "link.ts")}${secrets}`);
+    expect(errorOf(ran).message).toContain("leads outside");
+  });
+
+  test("a configuration outside of its folder or of the workspace is refused", async () => {
+    await writeFile(join(platform.folder, "outside.toml"), experiment + secrets);
+    const outside = await run("eval", "submit", "../outside.toml", "--dry-run", "--json");
+    expect(errorOf(outside).message).toContain("outside of the workspace");
+    const wrong = await run("train", "submit", EVAL, "--dry-run", "--json");
+    expect(errorOf(wrong).hint).toContain("configs/training/");
+    const missing = await run("eval", "submit", "configs/eval/none.toml", "--json");
+    expect(errorOf(missing)).toMatchObject({ code: "NOT_FOUND" });
+  });
+
+  test("a missing secret is named, and a secrets file supplies it", async () => {
+    const text = `${experiment}[secrets]\nrequired = ["SOME_KEY"]\n`;
+    const missing = await withConfig(text);
+    expect(missing.code).toBe(1);
+    expect(errorOf(missing)).toMatchObject({
+      code: "INTERACTIVE_REQUIRED",
+      details: { missing: ["SOME_KEY"] },
+    });
+    expect(errorOf(missing).hint).toContain("osmosis secret set SOME_KEY");
+    await writeFile(join(platform.folder, "keys.env"), "SOME_KEY=abc\n");
+    expect((await withConfig(text, "--secrets-file", "../keys.env")).code).toBe(0);
+  });
+
+  test("code that was never pushed is an error with its remedy", async () => {
+    await mkdir(join(workspace, "rollouts/unpushed"));
+    await writeFile(join(workspace, "rollouts/unpushed/main.ts"), "export {};\n");
+    const config = experiment.replace('"multiply-local-openai"', '"unpushed"') + secrets;
+    const uncommitted = await withConfig(config);
+    expect(uncommitted.code).toBe(1);
+    expect(errorOf(uncommitted).message).toContain("rollouts/unpushed/main.ts is not in the commit");
+    expect(errorOf(uncommitted).hint).toContain("git add rollouts/unpushed");
+    await gitIn(workspace, "add", "rollouts/unpushed");
+    await gitIn(workspace, "commit", "-qm", "Add unpushed");
+    expect(errorOf(await withConfig(config)).hint).toBe("Push your commits: `git push`.");
+    await gitIn(workspace, "reset", "-q", "--hard", "HEAD~1");
+  });
+
+  test("changes that the run will not see are warned about", async () => {
+    await appendFile(join(workspace, "rollouts/multiply-local-openai/main.ts"), "// local\n");
+    const ran = await run("eval", "submit", EVAL, "--dry-run");
+    expect(ran.code).toBe(0);
+    expect(ran.stderr).toContain("uncommitted");
+    expect(ran.stderr).toContain("rollouts/multiply-local-openai differs here");
+    await gitIn(workspace, "checkout", "-q", "--", "rollouts");
+  });
+
+  test("without --yes and without a person nothing is started", async () => {
+    const ran = await run("eval", "submit", EVAL, "--json");
+    expect(ran).toMatchObject({ code: 1, stdout: "" });
+    expect(errorOf(ran)).toMatchObject({
+      code: "INTERACTIVE_REQUIRED",
+      details: { summary: { Model: "osmosis/tiny-agent", "Data set": "multiply" } },
+    });
+    const declined = await platform.run(["eval", "submit", EVAL], { cwd: workspace, answers: [false] });
+    expect(declined).toMatchObject({ code: 0 });
+    expect(declined.stdout).toContain("Cancelled.");
+  });
+});
+
+describe("an incomplete workspace", () => {
+  test("doctor names what is missing, --fix creates it and overwrites nothing", async () => {
+    await rename(join(workspace, "configs"), join(workspace, "configs-aside"));
+    await writeFile(join(workspace, "AGENTS.md"), "mine\n");
+    const broken = await run("doctor", "--json");
+    expect(broken.code).toBe(1);
+    expect(errorOf(broken)).toMatchObject({
+      code: "VALIDATION",
+      details: { valid: false, missing: ["configs/eval", "configs/training", "configs/AGENTS.md"] },
+    });
+    expect(errorOf(await run("dataset", "list", "--json")).hint).toContain("osmosis doctor --fix");
+    const fixed = await run("doctor", "--fix", "--json");
+    expect(fixed).toMatchObject({ code: 0 });
+    expect(lastJson(fixed.stdout)).toMatchObject({ data: { valid: true } });
+    expect(await readFile(join(workspace, "AGENTS.md"), "utf8")).toBe("mine\n");
+    await gitIn(workspace, "clean", "-qfd", "configs-aside");
+    await gitIn(workspace, "checkout", "-q", "--", ".");
+  });
+
+  test("rollout init writes what passes the checks once it is pushed, and never replaces", async () => {
+    const made = await run("rollout", "init", "my-agent", "--json");
+    expect(made).toMatchObject({ code: 0, stderr: "" });
+    expect(errorOf(await run("rollout", "init", "my-agent", "--json"))).toMatchObject({ code: "CONFLICT" });
+    const ran = await run("eval", "submit", "configs/eval/my-agent.toml", "--dry-run", "--json");
+    expect(errorOf(ran).hint).toContain("git add rollouts/my-agent");
+    expect(errorOf(await run("rollout", "init", "My_Agent", "--json"))).toMatchObject({ code: "VALIDATION" });
+  });
+});
