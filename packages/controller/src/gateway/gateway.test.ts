@@ -281,19 +281,27 @@ describe("a request is refused", () => {
     expect(rollout.close().truncated).toBe(true);
   });
 
-  test("when the run's prompt or response length is used up", async () => {
-    const first = await open(smallSampler(), { maxPromptTokens: 5 });
-    expect(await errorOf(await post(first.rollout, { messages: [question] }))).toMatchObject({
+  test("when a prompt is longer than the run allows", async () => {
+    const { rollout } = await open(smallSampler(), { maxPromptTokens: 5 });
+    expect(await errorOf(await post(rollout, { messages: [question] }))).toMatchObject({
       code: "context_length_exceeded",
       message: expect.stringContaining("max_prompt_length"),
     });
-    const second = await open(smallSampler(), { maxResponseTokens: 2 });
-    await post(second.rollout, { messages: [question] });
-    expect(await errorOf(await post(second.rollout, { messages: [question] }))).toMatchObject({
-      code: "context_length_exceeded",
-      message: expect.stringContaining("max_response_length"),
-    });
+    expect(rollout.close()).toMatchObject({ truncated: true, refusedCalls: 1 });
   });
+});
+
+test("a rollout that has used up its tokens gets empty answers, so that it ends and can be graded", async () => {
+  const sampler = samplerOf(codec, () => ({ answer: "one two three" }));
+  const { rollout } = await open(sampler, { maxResponseTokens: 5 });
+  const ask = async () => ChatResponse.parse(await (await post(rollout, { messages: [question] })).json());
+  await ask();
+  const last = await ask();
+  expect(last.choices[0]).toMatchObject({ finish_reason: "length", message: { content: "" } });
+  expect(sampler.requests.length).toBeLessThan(3);
+  const trace = rollout.close();
+  expect(trace).toMatchObject({ truncated: true, refusedCalls: 0 });
+  expect(trace.completionTokens).toBe(5);
 });
 
 test("a model that fails is the provider's failure, until a later call succeeds", async () => {

@@ -21,7 +21,7 @@ import { openLocalSession } from "./local-session.ts";
 import type { LocalPolicy } from "./local-session.ts";
 import { openProviderSession } from "./provider-session.ts";
 import type { ProviderPolicy } from "./provider-session.ts";
-import type { ChatSession, OpenRollout, OpenRolloutOptions } from "./rollout-session.ts";
+import type { ChatSession, OpenRollout, OpenRolloutOptions, RolloutTrace } from "./rollout-session.ts";
 
 /** Who answers: a model whose tokens we sample, or somebody else's endpoint. */
 export type GatewayPolicy =
@@ -50,7 +50,11 @@ type Entry = {
   readonly chatKey: Buffer;
   readonly callbackKey: Buffer;
   open: boolean;
+  refusedCalls: number;
 };
+
+/** Answers that mean that the request was at fault. */
+const REFUSALS = new Set([400, 413, 422]);
 
 /** Closed rollouts whose late callbacks are still acknowledged. */
 const REMEMBERED_ROLLOUTS = 10_000;
@@ -70,15 +74,24 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
     if (!hasBearer(c, entry.chatKey)) {
       throw new ChatError(401, "invalid_api_key", "The API key is not the one of this rollout.");
     }
-    const request = await readRequest(c);
+    return answer(c, entry);
+  });
+
+  async function answer(c: Context, entry: Entry): Promise<Response> {
+    const countRefusal = (error: unknown): never => {
+      if (error instanceof ChatError && REFUSALS.has(error.status)) entry.refusedCalls += 1;
+      throw error;
+    };
+    const request = await readRequest(c).catch(countRefusal);
     const hangUp = new AbortController();
-    const reply = entry.session.complete(request, AbortSignal.any([c.req.raw.signal, hangUp.signal]));
+    const signal = AbortSignal.any([c.req.raw.signal, hangUp.signal]);
+    const reply = entry.session.complete(request, signal).catch(countRefusal);
     if (request.stream === true) return eventStream(reply, { request, clock, hangUp });
     const whole = await reply;
     if (whole.type === "answer") return c.json(chatResponse(whole.answer));
     if (whole.type === "json") return c.body(whole.text, 200, { "content-type": "application/json" });
     throw new Error("A call that does not stream was answered with a stream.");
-  });
+  }
 
   app.post("/v1/rollouts/:id/:kind{completion|grader}", async (c) => {
     const entry = entries.get(c.req.param("id"));
@@ -118,9 +131,11 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
         chatKey: digest(apiKey),
         callbackKey: digest(callbackApiKey),
         open: true,
+        refusedCalls: 0,
       };
       forgetOldest(entries);
       entries.set(id, entry);
+      let trace: RolloutTrace | undefined;
       const segment = encodeURIComponent(id);
       return {
         chatCompletionsUrl: `${url}/rollouts/${segment}/v1`,
@@ -133,7 +148,7 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
         },
         close() {
           entry.open = false;
-          const trace = session.close();
+          trace ??= { ...session.close(), refusedCalls: entry.refusedCalls };
           ended.abort(new DOMException("The rollout has ended.", "AbortError"));
           return trace;
         },

@@ -6,7 +6,7 @@ import { ChatError } from "./chat-error.ts";
 import type { ChatReply } from "./chat-reply.ts";
 import { createConversationTree } from "./conversation-tree.ts";
 import type { CallNode, CallStart } from "./conversation-tree.ts";
-import type { ChatSession, OpenRolloutOptions, ProviderFailure, RolloutTrace } from "./rollout-session.ts";
+import type { ChatSession, OpenRolloutOptions, ProviderFailure, SessionTrace } from "./rollout-session.ts";
 
 export type LocalPolicy = {
   /** Echoed as `model` in answers. */
@@ -34,13 +34,15 @@ export function openLocalSession(
   let prefixBreaks = 0;
   let weightsVersions: readonly [number, number] | undefined;
   let failure: ProviderFailure | undefined;
-  let trace: RolloutTrace | undefined;
+  let trace: SessionTrace | undefined;
 
   async function complete(request: ChatRequest, signal: AbortSignal): Promise<ChatReply> {
     refuseUnsupported(request);
     const tools = request.tools ?? [];
+    const budget = (rollout.maxResponseTokens ?? Infinity) - completionTokens;
+    if (budget < 1) return outOfTokens(request);
     const start = locate(request);
-    const maxTokens = tokensLeft(request, start);
+    const maxTokens = Math.min(budget, tokensLeft(request, start));
     if (start.broke) prefixBreaks += 1;
 
     const promptKey = digestOf(start.prompt.join());
@@ -116,7 +118,7 @@ export function openLocalSession(
   /** Tokens that the call may sample. */
   function tokensLeft(request: ChatRequest, start: CallStart): number {
     const { length } = start.prompt;
-    const { maxPromptTokens = Infinity, maxResponseTokens = Infinity } = rollout;
+    const { maxPromptTokens = Infinity } = rollout;
     const room = sampler.contextLength - length;
     if (room < 1) {
       throw noRoom(`The prompt has ${length} tokens, the model's context holds ${sampler.contextLength}.`);
@@ -124,12 +126,27 @@ export function openLocalSession(
     if (start.parent === undefined && length > maxPromptTokens) {
       throw noRoom(`The prompt has ${length} tokens, the run's max_prompt_length is ${maxPromptTokens}.`);
     }
-    const budget = maxResponseTokens - completionTokens;
-    if (budget < 1) {
-      throw noRoom(`The rollout has used up the run's max_response_length of ${maxResponseTokens}.`);
-    }
     const asked = request.max_completion_tokens ?? request.max_tokens ?? Infinity;
-    return Math.min(asked, rollout.sampling.maxTokens, room, budget);
+    return Math.min(asked, rollout.sampling.maxTokens, room);
+  }
+
+  /**
+   * The answer when the rollout's own tokens are used up: an empty one that says so. A refusal would make agents throw, and
+   * a policy that talks too much would never get the low reward that teaches it to stop.
+   */
+  function outOfTokens(request: ChatRequest): ChatReply {
+    truncated = true;
+    return {
+      type: "answer",
+      answer: {
+        id: `chatcmpl-${digestOf(rollout.seed, "out of tokens").slice(0, 32)}`,
+        created: created(),
+        model: request.model || name,
+        message: { role: "assistant", content: "" },
+        finishReason: "length",
+        usage: { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
+      },
+    };
   }
 
   function noRoom(message: string): ChatError {
@@ -195,7 +212,7 @@ export function openLocalSession(
     };
   }
 
-  function close(): RolloutTrace {
+  function close(): SessionTrace {
     if (trace !== undefined) return trace;
     for (const conversation of conversations) sampler.endConversation(conversation);
     const [weightsVersionMin, weightsVersionMax] = weightsVersions ?? [0, 0];

@@ -79,6 +79,7 @@ test("a request passes as it is but for the model, and the answer as it came", a
     completionTokens: 2,
     truncated: false,
     prefixBreaks: 0,
+    refusedCalls: 0,
     weightsVersionMin: 0,
     weightsVersionMax: 0,
   });
@@ -202,5 +203,5 @@ test("a request that the provider finds wrong is the agent's own fault", async (
   expect((await post({ messages })).status).toBe(400);
   const trace = rollout.close();
   expect(trace.failure).toBeUndefined();
-  expect(trace.truncated).toBe(true);
+  expect(trace).toMatchObject({ truncated: true, refusedCalls: 2 });
 });

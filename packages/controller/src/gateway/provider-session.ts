@@ -5,7 +5,7 @@ import { ChatError } from "./chat-error.ts";
 import type { ChatReply } from "./chat-reply.ts";
 import { watchEvents } from "./provider-stream.ts";
 import { parseRetryAfter } from "../retry-after.ts";
-import type { ChatSession, OpenRolloutOptions, ProviderFailure, RolloutTrace } from "./rollout-session.ts";
+import type { ChatSession, OpenRolloutOptions, ProviderFailure, SessionTrace } from "./rollout-session.ts";
 
 export type ProviderPolicy = {
   /** The provider's own name of the model; it replaces what a request names. */
@@ -142,7 +142,7 @@ export function openProviderSession(
 
   return {
     complete,
-    close(): RolloutTrace {
+    close(): SessionTrace {
       return {
         sequences: [],
         messages,

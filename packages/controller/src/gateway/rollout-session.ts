@@ -22,7 +22,7 @@ export type OpenRolloutOptions = {
   readonly sampling: RolloutSampling;
   /** Tokens that the first prompt of a conversation may have. */
   readonly maxPromptTokens?: number;
-  /** Tokens that all answers of the rollout may have together. */
+  /** Tokens that all answers of the rollout may have together; when they are used up, answers are empty. */
   readonly maxResponseTokens?: number;
   /** Ends every call that is under way. */
   readonly signal: AbortSignal;
@@ -42,6 +42,8 @@ export type RolloutTrace = {
   readonly truncated: boolean;
   /** Calls that changed the history instead of extending it. */
   readonly prefixBreaks: number;
+  /** Calls that were refused because the request was wrong or too long. */
+  readonly refusedCalls: number;
   /** 0 when nothing was sampled. */
   readonly weightsVersionMin: number;
   readonly weightsVersionMax: number;
@@ -73,5 +75,8 @@ export type RolloutCallbacks = {
 export type ChatSession = {
   /** @throws ChatError for everything that the client has to know. */
   complete(request: ChatRequest, signal: AbortSignal): Promise<ChatReply>;
-  close(): RolloutTrace;
+  close(): SessionTrace;
 };
+
+/** The part of the trace that the policy knows. */
+export type SessionTrace = Omit<RolloutTrace, "refusedCalls">;

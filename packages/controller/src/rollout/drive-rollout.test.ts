@@ -188,6 +188,19 @@ describe("every end has one outcome:", () => {
     });
   });
 
+  test("a request that the gateway refused is the agent's failure, not the model's", async () => {
+    const { drive } = await setUp({
+      agent: async ({ chat }) => {
+        const text = await chat({ messages: [] }).then(JSON.stringify, (error: Error) => error.message);
+        return { status: "failure", err_category: "http_error", err_message: text };
+      },
+    });
+    expect(await drive()).toMatchObject({
+      outcome: "agent",
+      error: expect.stringContaining("invalid_value"),
+    });
+  });
+
   test("a grader that fails stays a grader's failure", async () => {
     const broken = samplerOf(codec, () => {
       throw new Error("no GPU");

@@ -8,6 +8,7 @@
  * | the server cannot be reached, or forgot the rollout or its lease | `lost` |
  * | no end within agent time + grader time + grace | `timeout` |
  * | failure, and the last model call failed at the provider | `provider` |
+ * | failure that the server blames on the model, though the gateway had refused a wrong or too long request | `agent` |
  * | failure of the workflow or the grader | as the server reports it |
  * | success without the reward that was asked for | `grader`; without a sample `agent` |
  * | success, with an answer that a token limit cut | `truncated`, and the reward counts |

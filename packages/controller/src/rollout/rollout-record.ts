@@ -68,7 +68,10 @@ export function classify(
     if (providers && trace?.failure !== undefined) {
       return { outcome: "provider", reward: null, error: trace.failure.message };
     }
-    return { outcome, reward: null, error: reply.err_message ?? `The rollout ended as ${reply.status}.` };
+    // The gateway answered, and refused: the agent asked for what it could not have.
+    const own = outcome === "provider" && (trace?.refusedCalls ?? 0) > 0;
+    const error = reply.err_message ?? `The rollout ended as ${reply.status}.`;
+    return { outcome: own ? "agent" : outcome, reward: null, error };
   }
   const done = trace?.truncated === true ? "truncated" : "ok";
   if (!grade) return { outcome: done, reward: null, error: null };
