@@ -10,8 +10,10 @@
  */
 import { setImmediate } from "node:timers/promises";
 import { parseArgs } from "node:util";
+import { chooseRunner } from "../packages/engine/src/embedded/choose-runner.ts";
 import { GraphBuilder } from "../packages/engine/src/graph/builder.ts";
 import { gemm } from "../packages/engine/src/graph/operations.ts";
+import { createCallFlags } from "../packages/engine/src/graph/native-calls.ts";
 import { loadRuntime, type Runtime } from "../packages/engine/src/graph/session.ts";
 import type { ModelConfig } from "../packages/engine/src/model-config.ts";
 import { initialiseAdapter } from "../packages/engine/src/model/adapter.ts";
@@ -93,19 +95,24 @@ for (const threads of values.threads.split(",").map(Number)) {
     const benchmark = CASES[name];
     if (benchmark === undefined)
       throw new Error(`there is no model ${name}; try ${Object.keys(CASES).join()}`);
-    await measure(name, benchmark, runtime, peak);
+    await measure(name, benchmark, threads, peak);
   }
 }
 
-async function measure(name: string, benchmark: Case, runtime: Runtime, peak: number): Promise<void> {
+async function measure(name: string, benchmark: Case, threads: number, peak: number): Promise<void> {
   const { config, loraRank: rank } = benchmark;
   const adapter =
     rank === 0 ? undefined : { rank, alpha: 2 * rank, weights: initialiseAdapter(config, rank, 1) };
-  const trainer = createTrainer({
-    runtime,
-    config,
-    weights: initialiseModel(config, 1),
+  const weights = initialiseModel(config, 1);
+  const openRunner = await chooseRunner(weights, {
+    threads,
+    callFlags: createCallFlags(),
     pause: () => setImmediate(),
+  });
+  const trainer = createTrainer({
+    config,
+    weights,
+    openRunner,
     ...(adapter && { adapter }),
   });
   const data = randomData(benchmark);

@@ -1,5 +1,6 @@
 import { OsmosisError } from "@osmosis/protocol";
-import type { Runtime } from "../graph/session.ts";
+import type { CallFlags } from "../graph/native-calls.ts";
+import { loadRuntime } from "../graph/session.ts";
 import type { ModelConfig } from "../model-config.ts";
 import { initialiseAdapter } from "../model/adapter.ts";
 import { readModelFolder } from "../model/model-folder.ts";
@@ -10,10 +11,12 @@ import { checkData } from "../training/check-data.ts";
 import { loadState, saveState, saveWeights } from "../training/checkpoint.ts";
 import { mergeAdapter } from "../training/merge.ts";
 import { createTrainer, type Adapter, type Trainer } from "../training/trainer.ts";
+import { chooseRunner } from "./choose-runner.ts";
 import type { OpenSamplingEngine, SamplingEngine } from "./sampling-engine.ts";
 
 type Environment = {
-  readonly runtime: Runtime;
+  readonly threads: number;
+  readonly callFlags: CallFlags;
   readonly openSamplingEngine: OpenSamplingEngine;
   /** Lets the thread's other work through. */
   readonly pause: () => Promise<void>;
@@ -42,7 +45,8 @@ export type OpenModel = OpenSampler & {
 };
 
 export async function openSampler(environment: Environment, source: ModelSource): Promise<OpenSampler> {
-  const { runtime, openSamplingEngine } = environment;
+  const { threads, openSamplingEngine } = environment;
+  const runtime = await loadRuntime({ threads });
   const { config, weights } = await readModelFolder(source.folder);
   const adapter = source.adapter === undefined ? undefined : await readAdapterFolder(source.adapter, config);
   const merged = adapter === undefined ? weights : await mergeAdapter(runtime, config, weights, adapter);
@@ -55,7 +59,8 @@ export async function openModel(
   source: ModelSource,
   options: { readonly method: TrainMethod; readonly seed: number },
 ): Promise<OpenModel> {
-  const { runtime, openSamplingEngine, pause } = environment;
+  const { threads, openSamplingEngine } = environment;
+  const runtime = await loadRuntime({ threads });
   const { config, weights: stored } = await readModelFolder(source.folder);
   const given = source.adapter === undefined ? undefined : await readAdapterFolder(source.adapter, config);
   const adapter = adapterFor(options, config, given);
@@ -64,7 +69,8 @@ export async function openModel(
     given !== undefined && adapter === undefined
       ? await mergeAdapter(runtime, config, stored, given)
       : stored;
-  const trainer = createTrainer({ runtime, config, weights, pause, ...(adapter && { adapter }) });
+  const openRunner = await chooseRunner(weights, environment);
+  const trainer = createTrainer({ config, weights, openRunner, ...(adapter && { adapter }) });
 
   /** The weights as they are now, in arrays that training does not touch. */
   async function snapshot(): Promise<Weights> {

@@ -1,5 +1,6 @@
 import { Worker } from "node:worker_threads";
 import { OsmosisError } from "@osmosis/protocol";
+import { createCallFlags, endNativeCalls, endNativeCallsBlocking } from "../graph/native-calls.ts";
 import type { ForwardOptions, Sampler, TrainableModel, TrainingService } from "../service.ts";
 import {
   fromFailure,
@@ -10,6 +11,7 @@ import {
   type Opened,
   type ToWorker,
 } from "./messages.ts";
+import type { WorkerData } from "./worker-data.ts";
 
 type Call = <Type extends Command["type"]>(
   command: Extract<Command, { type: Type }> | (Command & { type: Type }),
@@ -81,11 +83,14 @@ type Pending = { readonly resolve: (answer: never) => void; readonly reject: (er
 
 function startThread(threads: number): { readonly call: Call; readonly stop: () => Promise<void> } {
   const entry = new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "./worker.js", import.meta.url);
-  const worker = new Worker(entry, { workerData: { threads }, execArgv: [] });
+  const callFlags = createCallFlags();
+  const worker = new Worker(entry, { workerData: { threads, callFlags } satisfies WorkerData, execArgv: [] });
   const pending = new Map<number, Pending>();
   let lastId = 0;
   let stopped: Error | undefined;
 
+  const onProcessExit = (): void => endNativeCallsBlocking(callFlags);
+  process.once("exit", onProcessExit);
   worker.unref();
   worker.on("message", (message: FromWorker) => {
     const call = pending.get(message.id);
@@ -141,7 +146,9 @@ function startThread(threads: number): { readonly call: Call; readonly stop: () 
     call,
     stop: async () => {
       end(new OsmosisError("INTERNAL", "The training service is closed."));
+      await endNativeCalls(callFlags);
       await worker.terminate();
+      process.off("exit", onProcessExit);
     },
   };
 }

@@ -4,9 +4,9 @@
  */
 import { setImmediate } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { z } from "zod";
-import { loadRuntime } from "../graph/session.ts";
+import { countNativeCalls } from "../graph/native-calls.ts";
 import { openSamplingEngine } from "../sampler/sampling-engine.ts";
+import { WorkerData } from "./worker-data.ts";
 import {
   toFailure,
   unpackData,
@@ -17,13 +17,12 @@ import {
 } from "./messages.ts";
 import { openModel, openSampler, type OpenModel, type OpenSampler } from "./open-models.ts";
 
-const { threads } = z.object({ threads: z.int().positive() }).parse(workerData);
+const { threads, callFlags } = WorkerData.parse(workerData);
+countNativeCalls(callFlags);
 const port = parentPort;
 if (port === null) throw new Error("this file is the entry of a worker thread");
 
-const runtime = loadRuntime({ threads });
-// Every command awaits it and reports its failure; until the first one arrives it must not end the thread.
-runtime.catch(() => {});
+const environment = { threads, callFlags, openSamplingEngine, pause: () => setImmediate() };
 const models = new Map<number, OpenModel | OpenSampler>();
 const running = new Map<number, AbortController>();
 let lastModel = 0;
@@ -49,9 +48,9 @@ async function answer(id: number, command: Command): Promise<void> {
 async function execute(command: Command, signal: AbortSignal): Promise<Answers[keyof Answers]> {
   switch (command.type) {
     case "openSampler":
-      return register(await openSampler(await environment(), command.source));
+      return register(await openSampler(environment, command.source));
     case "createModel":
-      return register(await openModel(await environment(), command.source, command));
+      return register(await openModel(environment, command.source, command));
     case "sample":
       return find(command.model).sample({ ...command.request, signal });
     case "endConversation":
@@ -73,10 +72,6 @@ async function execute(command: Command, signal: AbortSignal): Promise<Answers[k
       models.delete(command.model);
       return null;
   }
-}
-
-async function environment() {
-  return { runtime: await runtime, openSamplingEngine, pause: () => setImmediate() };
 }
 
 function register(opened: OpenModel | OpenSampler) {

@@ -1,6 +1,7 @@
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import type * as Onnxruntime from "onnxruntime-node";
 import type { BuiltGraph } from "./builder.ts";
+import { nativeCall } from "./native-calls.ts";
 
 export type TensorData = {
   readonly data: Float32Array | BigInt64Array;
@@ -35,18 +36,20 @@ export async function loadRuntime(options: {
   const { InferenceSession, Tensor } = await loadLibrary(importLibrary);
   return {
     async createSession(graph) {
-      const session = await InferenceSession.create(graph.bytes, {
-        intraOpNumThreads: options.threads,
-        interOpNumThreads: 1,
-        executionProviders: ["cpu"],
-        // With memory patterns the second run of a large graph stalls for seconds and the process needs twice the memory.
-        enableMemPattern: false,
-        // Idle threads wait this long, in microseconds, for the next operation before they sleep. The default, which
-        // spins for the whole run, takes three times as long when another process needs the cores.
-        extra: { session: { intra_op: { spin_duration_us: "30" } } },
-        // What goes wrong is thrown, too; the library would also print it.
-        logSeverityLevel: 4,
-      });
+      const create = () =>
+        InferenceSession.create(graph.bytes, {
+          intraOpNumThreads: options.threads,
+          interOpNumThreads: 1,
+          executionProviders: ["cpu"],
+          // With memory patterns the second run of a large graph stalls for seconds and the process needs twice the memory.
+          enableMemPattern: false,
+          // Idle threads wait this long, in microseconds, for the next operation before they sleep. The default, which
+          // spins for the whole run, takes three times as long when another process needs the cores.
+          extra: { session: { intra_op: { spin_duration_us: "30" } } },
+          // What goes wrong is thrown, too; the library would also print it.
+          logSeverityLevel: 4,
+        });
+      const session = await nativeCall(create);
       return {
         async run(feeds, dimensions = {}) {
           const tensors: Record<string, Onnxruntime.Tensor> = {};
@@ -60,13 +63,13 @@ export async function loadRuntime(options: {
                 ? new Tensor("float32", feed.data as Float32Array, feed.shape) // the graph declares the type
                 : new Tensor("int64", feed.data as BigInt64Array, feed.shape);
           }
-          const results = await session.run(tensors);
+          const results = await nativeCall(() => session.run(tensors));
           return Object.fromEntries(
             // Every output of our graphs is float32.
             graph.outputs.map(({ name }) => [name, results[name]?.data as Float32Array]),
           );
         },
-        release: () => session.release(),
+        release: () => nativeCall(() => session.release()),
       };
     },
   };

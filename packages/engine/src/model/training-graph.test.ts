@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { loadRuntime } from "../graph/session.ts";
 import type { ModelConfig } from "../model-config.ts";
 import type { Datum, LossSpec } from "../service.ts";
+import { localRunner } from "../training/batch-runner.ts";
 import { createTrainer } from "../training/trainer.ts";
 import { initialiseAdapter } from "./adapter.ts";
 import { initialiseModel } from "./parameters.ts";
@@ -68,11 +69,10 @@ async function gradientError(
   }
   const runtime = await loadRuntime({ threads: 1 });
   const trainer = createTrainer({
-    runtime,
     config,
     weights,
     ...(adapter && { adapter }),
-    pause: async () => {},
+    openRunner: (parameters) => localRunner({ runtime, parameters, pause: async () => {} }),
   });
   const run = (gradient: boolean) => trainer.evaluate(DATA, options.loss, { temperature: 0.8, gradient });
   await run(true);

@@ -59,7 +59,7 @@ export async function loadState(trainer: Trainer, folder: string): Promise<void>
   const step = find(STEP).data[0] ?? 0;
   for (const { key, data } of expected) data.set(find(key).data);
   trainer.adam.step = step;
-  trainer.clearGradient();
+  trainer.stateReplaced();
 }
 
 function stateTensors({ weights, adapter, adam }: Trainer): ({ readonly key: string } & WeightTensor)[] {

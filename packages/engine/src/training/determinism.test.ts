@@ -1,10 +1,13 @@
 import { expect, test } from "vitest";
+import { createCallFlags } from "../graph/native-calls.ts";
 import { loadRuntime } from "../graph/session.ts";
 import type { ModelConfig } from "../model-config.ts";
 import { initialiseAdapter } from "../model/adapter.ts";
 import { initialiseModel } from "../model/parameters.ts";
 import { randomSource } from "../model/random.ts";
 import type { Datum } from "../service.ts";
+import { parallelRunner } from "../embedded/parallel-runner.ts";
+import { localRunner } from "./batch-runner.ts";
 import { createTrainer } from "./trainer.ts";
 
 /** Large enough for onnxruntime to share every kind of work between its threads. */
@@ -39,14 +42,19 @@ function randomData(): Datum[] {
   });
 }
 
-async function trainedBytes(threads: number, lora: boolean): Promise<Buffer[]> {
+const pause = async () => {};
+
+async function trainedBytes(threads: number, lanes: number, lora: boolean): Promise<Buffer[]> {
+  const runtime = await loadRuntime({ threads });
   const adapter = lora ? { rank: 8, alpha: 16, weights: initialiseAdapter(CONFIG, 8, 1) } : undefined;
   const weights = initialiseModel(CONFIG, 1);
   const trainer = createTrainer({
-    runtime: await loadRuntime({ threads }),
     config: CONFIG,
     weights,
-    pause: async () => {},
+    openRunner: (parameters, changing) =>
+      lanes === 1
+        ? localRunner({ runtime, parameters, pause })
+        : parallelRunner({ runtime, parameters, changing, lanes, pause, callFlags: createCallFlags() }),
     ...(adapter && { adapter }),
   });
   const data = randomData();
@@ -69,8 +77,14 @@ async function trainedBytes(threads: number, lora: boolean): Promise<Buffer[]> {
   return [...(adapter?.weights ?? weights).values()].map(({ data }) => Buffer.from(data.slice().buffer));
 }
 
-test.each([false, true])("one thread and two train to the same bytes (adapter: %s)", async (lora) => {
-  const one = await trainedBytes(1, lora);
-  const two = await trainedBytes(2, lora);
-  expect(two.every((bytes, i) => bytes.equals(one[i] ?? Buffer.alloc(0)))).toBe(true);
+test.each([false, true])("threads and lanes do not change a byte (adapter: %s)", async (lora) => {
+  const plain = await trainedBytes(1, 1, lora);
+  for (const [threads, lanes] of [
+    [2, 1],
+    [1, 2],
+    [1, 3],
+  ] as const) {
+    const other = await trainedBytes(threads, lanes, lora);
+    expect(other.every((bytes, i) => bytes.equals(plain[i] ?? Buffer.alloc(0)))).toBe(true);
+  }
 });

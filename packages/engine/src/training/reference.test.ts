@@ -11,6 +11,7 @@ import type { Datum } from "../service.ts";
 import { readAdapterFolder, writeAdapterFolder } from "./adapter-folder.ts";
 import { saveWeights } from "./checkpoint.ts";
 import { mergeAdapter } from "./merge.ts";
+import { localRunner } from "./batch-runner.ts";
 import { createTrainer, type Trainer } from "./trainer.ts";
 
 const FIXTURES = new URL("../../fixtures/tiny-random/", import.meta.url).pathname;
@@ -55,7 +56,12 @@ async function openTrainer(model: string, withAdapter: boolean): Promise<Trainer
   const { config, weights } = await readModelFolder(join(FIXTURES, model));
   const runtime = await loadRuntime({ threads: 1 });
   const adapter = withAdapter ? await readAdapterFolder(join(FIXTURES, model, "adapter"), config) : undefined;
-  return createTrainer({ runtime, config, weights, pause: async () => {}, ...(adapter && { adapter }) });
+  return createTrainer({
+    config,
+    weights,
+    openRunner: (parameters) => localRunner({ runtime, parameters, pause: async () => {} }),
+    ...(adapter && { adapter }),
+  });
 }
 
 const evaluate = (trainer: Trainer, data: readonly Datum[], gradient: boolean) =>
@@ -99,7 +105,11 @@ describe.each(MODELS)("%s", (model) => {
     const adapter = await readAdapterFolder(join(FIXTURES, model, "adapter"), config);
     const runtime = await loadRuntime({ threads: 1 });
     const merged = await mergeAdapter(runtime, config, weights, adapter);
-    const trainer = createTrainer({ runtime, config, weights: merged, pause: async () => {} });
+    const trainer = createTrainer({
+      config,
+      weights: merged,
+      openRunner: (parameters) => localRunner({ runtime, parameters, pause: async () => {} }),
+    });
     expectLogprobs((await evaluate(trainer, dataOf(sequences), false)).logprobs_B_T, expected.logprobs);
     await trainer.release();
   });

@@ -1,14 +1,15 @@
-import type { GraphSession, Runtime, TensorData } from "../graph/session.ts";
+import type { TensorData } from "../graph/session.ts";
 import { clipBounds, hasNoGradient } from "../losses.ts";
 import type { ModelConfig } from "../model-config.ts";
 import { ropeTables } from "../model/decoder.ts";
-import { feedsOf } from "../model/micro-batch-feeds.ts";
-import { microBatchCost, planMicroBatches, sequenceOf, type MicroBatch } from "../model/micro-batches.ts";
+import { feedsOf, type BatchFeeds } from "../model/micro-batch-feeds.ts";
+import { microBatchCost, planMicroBatches, sequenceOf } from "../model/micro-batches.ts";
 import { EMBEDDING } from "../model/parameters.ts";
 import { EMBEDDED_ROWS_GRADIENT, gradientName, trainingGraph } from "../model/training-graph.ts";
 import type { Weights } from "../safetensors.ts";
 import type { AdamParams, Datum, ForwardBackwardResult, LossSpec, OptimStepResult } from "../service.ts";
 import { adamStep, createAdamState, type AdamState } from "./adam.ts";
+import type { BatchRunner, Feeds, Job, JobResults } from "./batch-runner.ts";
 
 export type Adapter = { readonly rank: number; readonly alpha: number; readonly weights: Weights };
 
@@ -20,7 +21,10 @@ export type Trainer = {
   readonly adam: AdamState;
   /** The accumulated gradient by parameter; parameters that no loss has reached yet are absent. */
   readonly gradients: ReadonlyMap<string, Float32Array>;
-  /** Sums the loss and, unless `gradient` is false, adds its gradient to the accumulated one. */
+  /**
+   * Sums the loss and, unless `gradient` is false, adds its gradient to the accumulated one. When it throws, the
+   * accumulated gradient is lost.
+   */
   evaluate(
     data_B: readonly Datum[],
     loss: LossSpec,
@@ -28,50 +32,92 @@ export type Trainer = {
   ): Promise<ForwardBackwardResult>;
   /** Applies the accumulated gradient and clears it. */
   optimStep(params: AdamParams): OptimStepResult;
-  /** Forgets the accumulated gradient. */
-  clearGradient(): void;
+  /** Tells that weights and optimiser were replaced from outside; forgets the accumulated gradient. */
+  stateReplaced(): void;
   release(): Promise<void>;
 };
 
-/**
- * Trains `weights` in place, or `adapter` on top of them. `pause` is awaited between micro-batches, so that the thread
- * can do something else there; data must have passed `checkData`.
- */
+/** Trains `weights` in place, or `adapter` on top of them. Data must have passed `checkData`. */
 export function createTrainer(options: {
-  readonly runtime: Runtime;
   readonly config: ModelConfig;
   readonly weights: Weights;
   readonly adapter?: Adapter;
-  readonly pause: () => Promise<void>;
+  /** Where micro-batches run: gets everything that is fed to all of them, and the names of what training changes. */
+  readonly openRunner: (parameters: Feeds, changing: readonly string[]) => BatchRunner;
 }): Trainer {
-  const { runtime, config, weights, adapter, pause } = options;
+  const { config, weights, adapter, openRunner } = options;
   const trainable = adapter?.weights ?? weights;
   const adam = createAdamState(trainable);
   const gradients = new Map<string, Float32Array>();
-  const sessions = new Map<string, Promise<GraphSession>>();
   const cost = microBatchCost(config);
   const { cosine, sine } = ropeTables(config);
   const table = [config.contextLength, config.headSize / 2];
-  const fixedFeeds: Record<string, TensorData> = {
+  const parameters: Feeds = {
     "rope:cosine": { shape: table, data: cosine },
     "rope:sine": { shape: table, data: sine },
     ...Object.fromEntries(weights),
     ...Object.fromEntries(adapter?.weights ?? []),
   };
+  const runner = openRunner(parameters, [...trainable.keys()]);
 
-  function sessionFor(loss: LossSpec["type"], gradient: boolean): Promise<GraphSession> {
-    const key = gradient ? loss : `${loss}, forward only`;
-    let session = sessions.get(key);
-    if (session === undefined) {
-      const graph = trainingGraph(config, {
+  /** Prepares the graph of a loss, with gradients or without; returns its name. */
+  async function graphFor(loss: LossSpec["type"], gradient: boolean): Promise<string> {
+    const name = gradient ? loss : `${loss}, forward only`;
+    await runner.prepare(name, () =>
+      trainingGraph(config, {
         loss,
         trainable: gradient ? [...trainable.keys()] : [],
         ...(adapter && { adapter: { rank: adapter.rank, scale: adapter.alpha / adapter.rank } }),
-      });
-      session = runtime.createSession(graph);
-      sessions.set(key, session);
+      }),
+    );
+    return name;
+  }
+
+  /** Cuts the data into jobs. Where every advantage is 0 the gradient is 0, too, and no backward pass is needed. */
+  async function jobsOf(
+    data_B: readonly Datum[],
+    loss: LossSpec,
+    options: { readonly temperature: number; readonly gradient: boolean },
+  ): Promise<{ readonly job: Job; readonly batch: BatchFeeds }[]> {
+    const sequences = data_B.map(sequenceOf).filter((sequence) => sequence !== undefined);
+    const { sloped = [], flat = [] } = Object.groupBy(sequences, ({ index, targets }) =>
+      options.gradient && targets.some((t) => !hasNoGradient(loss, data_B[index]?.advantages_T[t] ?? 0))
+        ? "sloped"
+        : "flat",
+    );
+    const { clipLow, clipHigh } = clipBounds(loss);
+    const scalars: Feeds = {
+      "inverse temperature": scalar(1 / options.temperature),
+      "clip low": scalar(clipLow),
+      "clip high": scalar(clipHigh),
+    };
+    const jobs: { readonly job: Job; readonly batch: BatchFeeds }[] = [];
+    for (const [part, gradient] of [
+      [sloped, true],
+      [flat, false],
+    ] as const) {
+      if (part.length === 0) continue;
+      const graph = await graphFor(loss.type, gradient);
+      for (const planned of planMicroBatches(part, cost)) {
+        const batch = feedsOf(planned, data_B);
+        const { feeds, dimensions, tokens_N } = batch;
+        const passes = gradient ? 3 : 1;
+        jobs.push({
+          job: { graph, feeds: { ...scalars, ...feeds }, dimensions, cost: passes * tokens_N.length },
+          batch,
+        });
+      }
     }
-    return session;
+    return jobs;
+  }
+
+  function accumulateAll(results: JobResults, { tokens_N }: BatchFeeds): void {
+    for (const name of trainable.keys()) {
+      const contribution = results[gradientName(name)];
+      if (contribution !== undefined) accumulate(name, contribution);
+    }
+    const rows = results[EMBEDDED_ROWS_GRADIENT];
+    if (rows !== undefined) accumulateRows(rows, tokens_N);
   }
 
   function accumulate(name: string, gradient: Float32Array): void {
@@ -99,48 +145,34 @@ export function createTrainer(options: {
     adapter,
     adam,
     gradients,
-    async evaluate(data_B, loss, { temperature, gradient }) {
-      const sequences = data_B.map(sequenceOf).filter((sequence) => sequence !== undefined);
-      const isFlat = ({ index, targets }: (typeof sequences)[number]): boolean =>
-        targets.every((t) => hasNoGradient(loss, data_B[index]?.advantages_T[t] ?? 0));
-      // Where every advantage is 0 the gradient is 0, too: half of the samples, often, need no backward pass.
-      const flat = gradient ? sequences.filter(isFlat) : sequences;
-      const sloped = sequences.filter((sequence) => !flat.includes(sequence));
-      const batches: { batch: MicroBatch; backward: boolean }[] = [
-        ...planMicroBatches(sloped, cost).map((batch) => ({ batch, backward: true })),
-        ...planMicroBatches(flat, cost).map((batch) => ({ batch, backward: false })),
-      ];
-      const { clipLow, clipHigh } = clipBounds(loss);
-      const scalars = {
-        "inverse temperature": scalar(1 / temperature),
-        "clip low": scalar(clipLow),
-        "clip high": scalar(clipHigh),
-      };
+    async evaluate(data_B, loss, evaluation) {
+      const jobs = await jobsOf(data_B, loss, evaluation);
       const logprobs_B_T = viewsOfOneBuffer(data_B.map(({ tokens_T }) => tokens_T.length));
       let lossSum = 0;
       let entropySum = 0;
       let count = 0;
-      for (const { batch, backward } of batches) {
-        const session = await sessionFor(loss.type, backward);
-        const { feeds, dimensions, tokens_N, places_S } = feedsOf(batch, data_B);
-        const results = await session.run({ ...fixedFeeds, ...scalars, ...feeds }, dimensions);
+      const onResults = (i: number, results: JobResults): void => {
+        const batch = jobs[i]?.batch;
+        if (batch === undefined) throw new Error(`there is no job ${i}`);
         const { losses = [], logprobs = [], entropies = [] } = results;
-        for (const [s, { index, position }] of places_S.entries()) {
+        for (const [s, { index, position }] of batch.places_S.entries()) {
           const row = logprobs_B_T[index];
           if (row !== undefined) row[position] = logprobs[s] ?? 0;
           lossSum += losses[s] ?? 0;
           entropySum += entropies[s] ?? 0;
         }
-        count += places_S.length;
-        if (backward) {
-          for (const name of trainable.keys()) {
-            const contribution = results[gradientName(name)];
-            if (contribution !== undefined) accumulate(name, contribution);
-          }
-          const rows = results[EMBEDDED_ROWS_GRADIENT];
-          if (rows !== undefined) accumulateRows(rows, tokens_N);
-        }
-        await pause();
+        count += batch.places_S.length;
+        accumulateAll(results, batch);
+      };
+      try {
+        await runner.run(
+          jobs.map(({ job }) => job),
+          onResults,
+        );
+      } catch (error) {
+        // Some of the micro-batches may have been added.
+        gradients.clear();
+        throw error;
       }
       return { loss: lossSum, logprobs_B_T, entropy: count === 0 ? 0 : entropySum / count };
     },
@@ -150,13 +182,14 @@ export function createTrainer(options: {
       }
       const result = adamStep(trainable, gradients, adam, params);
       gradients.clear();
+      runner.parametersChanged();
       return result;
     },
-    clearGradient: () => gradients.clear(),
-    async release() {
-      for (const session of sessions.values()) await (await session).release();
-      sessions.clear();
+    stateReplaced() {
+      gradients.clear();
+      runner.parametersChanged();
     },
+    release: () => runner.release(),
   };
 }
 
