@@ -36,7 +36,7 @@ const BATCH = 32;
 const LEARNING_RATE = 2e-3;
 const WARM_UP_STEPS = 30;
 const ADAM = { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weightDecay: 0, gradClipNorm: 1 } as const;
-const DEFAULT_STEPS = 1600;
+const DEFAULT_STEPS = 3000;
 
 export type BuildOptions = {
   readonly out: string;

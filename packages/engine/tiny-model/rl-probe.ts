@@ -108,9 +108,9 @@ function adam(step: number): {
   epsilon: number;
   weightDecay: number;
 } {
-  const decay = flags.constant ? 1 : 1 - 0.9 * (step / steps);
+  const decay = flags.constant || steps === 1 ? 1 : 1 - 0.9 * ((step - 1) / (steps - 1));
   const learningRate = Number(flags.lr) * Math.min(1, step / WARM_UP_STEPS) * decay;
-  return { learningRate, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weightDecay: 0 };
+  return { learningRate, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weightDecay: 0 };
 }
 
 /** Largest difference between what sampler and trainer say of the same sampled token. */
