@@ -69,15 +69,14 @@ export async function openModel(
     given !== undefined && adapter === undefined
       ? await mergeAdapter(runtime, config, stored, given)
       : stored;
-  const openRunner = await chooseRunner(weights, environment);
-  const trainer = createTrainer({ config, weights, openRunner, ...(adapter && { adapter }) });
-
   /** The weights as they are now, in arrays that training does not touch. */
   async function snapshot(): Promise<Weights> {
     if (adapter !== undefined) return mergeAdapter(runtime, config, weights, adapter);
     return new Map([...weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]));
   }
   const engine = await openSamplingEngine({ config, weights: await snapshot(), version: 0 });
+  const openRunner = await chooseRunner(weights, environment);
+  const trainer = createTrainer({ config, weights, openRunner, ...(adapter && { adapter }) });
 
   async function sync(): Promise<number> {
     engine.setWeights(await snapshot(), trainer.adam.step);

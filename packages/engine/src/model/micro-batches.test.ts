@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Datum } from "../service.ts";
 import { planMicroBatches, sequenceOf, type Sequence } from "./micro-batches.ts";
 
-const COST = { pair: 0.001, batch: 5, maxRows: 200 };
+const COST = { pair: 0.001, batch: 5, maxRows: 200, maxTargets: 1000 };
 
 function sequences(
   data: readonly { readonly prompt: readonly number[]; readonly answer: number }[],
@@ -74,6 +74,12 @@ describe("micro-batches", () => {
         expect(tokens_T.slice(0, prefixLength)).toEqual(rows[0]!.tokens_T.slice(0, prefixLength));
       }
     }
+  });
+
+  test("few logits are held at once", () => {
+    const data = range(0, 8).map(() => ({ prompt: range(0, 5), answer: 10 }));
+    const plan = planMicroBatches(sequences(data), { ...COST, maxTargets: 25 });
+    expect(plan.map((batch) => batch.sequences.length)).toEqual([2, 2, 2, 2]);
   });
 
   test("nothing to do is no micro-batch", () => {

@@ -24,9 +24,13 @@ export type Cost = {
   readonly pair: number;
   /** A micro-batch costs this many token rows on top of its own. */
   readonly batch: number;
-  /** No micro-batch of more than one sequence has more rows than this. */
+  /** No micro-batch of more than one sequence has more rows, or more positions with a loss, than this. */
   readonly maxRows: number;
+  readonly maxTargets: number;
 };
+
+/** Logits of a micro-batch take so many floats, and the backward pass holds them several times. */
+const LARGEST_LOGITS = 2 ** 26;
 
 /** What a micro-batch costs, in units of one token row. */
 export function microBatchCost(config: ModelConfig): Cost {
@@ -35,7 +39,12 @@ export function microBatchCost(config: ModelConfig): Cost {
     0,
   );
   const pairFlops = 4 * config.layers * config.heads * config.headSize;
-  return { pair: (2 * pairFlops) / (2 * parameters), batch: 64, maxRows: 2048 };
+  return {
+    pair: (2 * pairFlops) / (2 * parameters),
+    batch: 64,
+    maxRows: 2048,
+    maxTargets: LARGEST_LOGITS / config.vocabSize,
+  };
 }
 
 /** The sequence of a datum, or `undefined` when no token of it carries a loss. */
@@ -75,18 +84,20 @@ function cutBest(
     let choice: (typeof best)[number] | undefined;
     let prefixLength = Infinity;
     let longest = 0;
+    let targetCount = 0;
     for (let start = end - 1; start >= 0; start--) {
       const sequence = ordered[start];
       if (sequence === undefined) break;
       const { tokens_T, targets } = sequence;
       longest = Math.max(longest, tokens_T.length);
+      targetCount += targets.length;
       // The row that predicts the first target must stay out of the prefix.
       prefixLength = Math.min(prefixLength, (targets[0] ?? 1) - 1);
       if (start < end - 1) prefixLength = Math.min(prefixLength, shared[start] ?? 0);
       const suffixLength = longest - prefixLength;
       const count = end - start;
       const rows = prefixLength + count * suffixLength;
-      if (count > 1 && rows > cost.maxRows) break;
+      if (count > 1 && (rows > cost.maxRows || targetCount > cost.maxTargets)) break;
       const pairs = prefixLength ** 2 + count * suffixLength * longest;
       const total = (best[start]?.total ?? 0) + rows + cost.pair * pairs + cost.batch;
       if (choice !== undefined && choice.total <= total) continue;
