@@ -3,7 +3,8 @@
  * weights from supervised training on this machine's CPU; the folder is then measured and described by its model card.
  *
  * `--out <folder>` (default: models/tiny-agent), `--steps <n>` (a short run for a test), `--seed <n>`,
- * `--threads <n>`, `--measure-rows <n>`. The same options on the same kind of machine give the same bytes.
+ * `--threads <n>`, `--measure-rows <n>`, `--describe` (build nothing: measure what is there and write its card). The
+ * same options on the same kind of machine give the same bytes.
  */
 import { cp, mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -13,8 +14,9 @@ import { parseArgs } from "node:util";
 import { loadChatCodec } from "../src/chat-codec.ts";
 import { loadChatTemplate } from "../src/chat-template.ts";
 import { createEmbeddedService } from "../src/embedded/service.ts";
+import { readModelConfig } from "../src/model-config.ts";
 import { readSafetensors, writeSafetensors } from "../src/safetensors.ts";
-import type { AdamParams, TrainableModel } from "../src/service.ts";
+import type { AdamParams, TrainableModel, TrainingService } from "../src/service.ts";
 import { TokenizerConfig } from "../src/tokenizer.ts";
 import { corpusBatch } from "./corpus.ts";
 import { passRate } from "./episode.ts";
@@ -68,12 +70,26 @@ export async function buildTinyModel(options: BuildOptions): Promise<void> {
     }
     const weights = await readSafetensors(join(trained, "model.safetensors"));
     await writeSafetensors(join(out, "model.safetensors"), weights, { dtype: "F16" });
-    const parameters = [...weights.values()].reduce((sum, { data }) => sum + data.length, 0);
-    const measurements = await measure(out, options, service);
-    await writeModelCard(out, { shape, parameters, steps, seed, batch: BATCH, measurements });
+    await describe(options, service);
   } finally {
     await rm(work, { recursive: true, force: true });
   }
+}
+
+/** Measures the model in `out` and writes its card. `steps` and `seed` must be those that it was built with. */
+export async function describeTinyModel(options: BuildOptions): Promise<void> {
+  await using service = createEmbeddedService({ threads: options.threads });
+  await describe(options, service);
+}
+
+async function describe(options: BuildOptions, service: TrainingService): Promise<void> {
+  const { out, steps, seed } = options;
+  const measurements = await measure(out, options, service);
+  const { vocabSize } = await readModelConfig(out);
+  const weights = await readSafetensors(join(out, "model.safetensors"));
+  const parameters = [...weights.values()].reduce((sum, { data }) => sum + data.length, 0);
+  const shape = { ...SHAPE, vocabSize };
+  await writeModelCard(out, { shape, parameters, steps, seed, batch: BATCH, measurements });
 }
 
 /** A model folder with a trained tokenizer and random weights. */
@@ -130,7 +146,7 @@ function adamParams(step: number, steps: number): AdamParams {
 async function measure(
   folder: string,
   { measureRows, seed, report }: BuildOptions,
-  service: ReturnType<typeof createEmbeddedService>,
+  service: TrainingService,
 ): Promise<Measurement[]> {
   const rows = multiplyRows(DATA_SET_SEED).slice(0, Math.min(measureRows, HELD_OUT_ROWS));
   if (rows.length === 0) return [];
@@ -156,10 +172,11 @@ if (import.meta.main) {
       steps: { type: "string", default: String(DEFAULT_STEPS) },
       seed: { type: "string", default: "1" },
       threads: { type: "string", default: "2" },
+      describe: { type: "boolean", default: false },
       "measure-rows": { type: "string", default: String(HELD_OUT_ROWS) },
     },
   });
-  await buildTinyModel({
+  await (values.describe ? describeTinyModel : buildTinyModel)({
     out: values.out,
     steps: Number(values.steps),
     seed: Number(values.seed),

@@ -16,8 +16,6 @@ export type CardFacts = {
   /** Traces per step. */
   readonly batch: number;
   readonly measurements: readonly Measurement[];
-  /** What the probe found on these very weights; left out when another model is built. */
-  readonly reinforcement?: string;
 };
 
 export async function writeModelCard(folder: string, facts: CardFacts): Promise<void> {
@@ -40,7 +38,6 @@ export async function writeModelCard(folder: string, facts: CardFacts): Promise<
     memoryPhrasings: phrasings("memory"),
     roundedPhrasings: phrasings("rounded"),
     toolPhrasingCount: String(Object.values(CORPUS_PHRASINGS).flat().length),
-    reinforcement: facts.reinforcement ?? "",
     measurements: measurements.map(measurementRow).join("\n"),
   };
   const source = await readFile(new URL("model-card.md", import.meta.url), "utf8");
