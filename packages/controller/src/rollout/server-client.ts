@@ -76,7 +76,7 @@ const NETWORK_RETRY_DELAYS_MS = [100, 500];
 const DEFAULT_RETRY_AFTER_MS = 1000;
 const ANSWER_TIMEOUT_MS = 30_000;
 /** What a poll may take beyond the time that the server holds it open. */
-const POLL_MARGIN_MS = 10_000;
+const POLL_MARGIN_MS = 30_000;
 const CANCEL_TIMEOUT_MS = 5000;
 
 /** The client of a rollout server; it opens nothing until it is used. */
