@@ -3,8 +3,9 @@
  *
  *     node main.ts --data <folder> [--port 8700] [--host 127.0.0.1] [--json] [--supervised]
  *
- * It goes starting → listening → stopping. SIGTERM, SIGINT and, with `--supervised`, the end of standard input or of
- * the parent's message channel begin stopping; a second signal ends the process at once.
+ * It goes starting → listening → stopping. While it starts, a signal ends it at once. After that SIGTERM, SIGINT and,
+ * with `--supervised`, the end of standard input or of the parent's message channel begin stopping; a second signal
+ * ends the process at once.
  */
 import { parseArgs } from "node:util";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
@@ -37,7 +38,6 @@ try {
 }
 
 async function run(): Promise<void> {
-  const stopped = stopSignal();
   const config = readConfig(
     { dataFolder: flags.data, host: flags.host, port: portOf(flags.port) },
     process.env,
@@ -49,6 +49,7 @@ async function run(): Promise<void> {
   const platform = stack.use(await openPlatform({ config, url, now: () => new Date(), log }));
   const app = createApp(platform);
   handler = (request) => app.fetch(request);
+  const stopped = stopSignal();
   const signInUrl = await platform.accounts.createSignInLink(platform.owner.email);
   announce({ event: "listening", url, port: listening.port, pid: process.pid, sign_in_url: signInUrl });
   await stopped;

@@ -4,6 +4,8 @@ import type { BlobStore } from "./blobs/blob-store.ts";
 import { openFolderStore } from "./blobs/folder-store.ts";
 import { createSignedUrls, type SignedUrls } from "./blobs/signed-urls.ts";
 import type { ServerConfig } from "./config.ts";
+import { prepareDataFolder } from "./database/data-folder.ts";
+import { lockFolder } from "./database/folder-lock.ts";
 import { openDatabase, type DatabaseLocation } from "./database/open.ts";
 import type { Tables } from "./database/tables.ts";
 import { createAccounts, type Accounts, type User } from "./features/accounts/service.ts";
@@ -74,7 +76,13 @@ export async function openPlatform(parts: {
 }): Promise<Platform> {
   const { config, url, now, log } = parts;
   await using opened = new AsyncDisposableStack();
-  const database = opened.use(await openDatabase(parts.database ?? databaseLocation(config)));
+  const location = parts.database ?? databaseLocation(config);
+  if (location.kind !== "folder") {
+    // The embedded database does both itself.
+    await prepareDataFolder(config.dataFolder);
+    opened.use(await lockFolder(config.dataFolder));
+  }
+  const database = opened.use(await openDatabase(location));
   const { db } = database;
   const keys = await openKeys(config.dataFolder, config.masterKey);
   const localSecret = await readOrCreateSecret(config.dataFolder, "local-secret");

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { createApp } from "./app.ts";
 import { readConfig, type ServerConfig } from "./config.ts";
 import type { DatabaseLocation } from "./database/open.ts";
+import { memoryDatabase } from "./database/testing.ts";
 import { listen, type Handler } from "./http/listen.ts";
 import { openPlatform, type Platform } from "./platform.ts";
 
@@ -49,7 +50,7 @@ export async function startTestServer(
       log: (entry) => {
         if (entry.level === "error") logged.push(entry);
       },
-      database: options.database ?? { kind: "memory" },
+      database: options.database ?? (await memoryDatabase()),
     }),
   );
   const app = createApp(platform);

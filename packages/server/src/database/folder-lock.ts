@@ -1,4 +1,4 @@
-import { mkdir, open, readFile, rename, rm } from "node:fs/promises";
+import { open, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { OsmosisError } from "@osmosis/protocol";
 
@@ -10,7 +10,6 @@ import { OsmosisError } from "@osmosis/protocol";
  * @throws {OsmosisError} CONFLICT while another live process holds the folder.
  */
 export async function lockFolder(folder: string): Promise<AsyncDisposable> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
   const path = join(folder, "server.lock");
   const own = { pid: process.pid, startedAt: await processStart(process.pid) };
   for (let attempt = 0; attempt < 5; attempt += 1) {

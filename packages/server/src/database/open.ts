@@ -1,23 +1,25 @@
-import { mkdir } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { PGlite } from "@electric-sql/pglite";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import { Kysely, PGliteDialect, PostgresDialect } from "kysely";
 import { Pool, types, type QueryResult } from "pg";
 import { fromPglite, type Db } from "pg-boss";
+import { prepareDataFolder } from "./data-folder.ts";
 import { lockFolder } from "./folder-lock.ts";
 import { migrate } from "./migrate.ts";
-import { storageProblem } from "./storage-problem.ts";
 import type { Tables } from "./tables.ts";
 
 /**
  * Where the rows live. `folder`: an embedded Postgres in that folder, one process only. `url`: a Postgres server, any
- * number of processes. `memory`: an embedded Postgres that is gone when it is closed, for tests.
+ * number of processes. `memory`: an embedded Postgres that is gone when it is closed, for tests; a snapshot of an empty
+ * one spares making it.
  */
 export type DatabaseLocation =
   | { kind: "folder"; folder: string }
   | { kind: "url"; url: string }
-  | { kind: "memory" };
+  | { kind: "memory"; snapshot?: Blob };
 
 /** An open, migrated database. */
 export interface Database extends AsyncDisposable {
@@ -41,31 +43,53 @@ export async function openDatabase(location: DatabaseLocation): Promise<Database
     case "folder":
       return await openFolder(location.folder);
     case "memory":
-      return await openEmbedded(await PGlite.create(), []);
+      return await openEmbedded(await createInMemory(location.snapshot), []);
     case "url":
       return await openServer(location.url);
   }
 }
 
 async function openFolder(folder: string): Promise<Database> {
-  const lock = await lockFolder(folder).catch((error: unknown) => {
-    throw storageProblem(error, folder) ?? error;
-  });
+  await prepareDataFolder(folder);
+  await using stack = new AsyncDisposableStack();
+  const lock = stack.use(await lockFolder(folder));
+  const dataFolder = join(folder, "database");
   try {
-    const dataFolder = join(folder, "database");
-    await mkdir(dataFolder, { recursive: true });
-    return await openEmbedded(await PGlite.create(dataFolder), [lock]);
+    await createCluster(dataFolder);
+    const database = await openEmbedded(await PGlite.create(dataFolder), [lock]);
+    stack.move();
+    return database;
   } catch (error) {
-    await lock[Symbol.asyncDispose]();
-    if (error instanceof OsmosisError) throw error;
-    throw (
-      storageProblem(error, folder) ??
-      new OsmosisError("STORAGE", `The database in ${folder} cannot be opened: ${errorMessage(error)}`, {
-        hint: `Restore ${join(folder, "database")} from a backup, or move it away to start with an empty database.`,
+    // A full disk shows up here as anything at all; ask the disk itself.
+    await prepareDataFolder(folder);
+    throw new OsmosisError(
+      "STORAGE",
+      `The database in ${dataFolder} cannot be opened: ${errorMessage(error)}`,
+      {
+        hint: `Restore ${dataFolder} from a backup, or move it away to start with an empty database.`,
         cause: error,
-      })
+      },
     );
   }
+}
+
+/** Makes an empty database aside and moves it into place, so one that a crash left half made is never opened. */
+async function createCluster(dataFolder: string): Promise<void> {
+  const aside = `${dataFolder}.incoming`;
+  await rm(aside, { recursive: true, force: true });
+  if (existsSync(dataFolder)) return;
+  try {
+    const cluster = await PGlite.create(aside);
+    await cluster.close();
+    await rename(aside, dataFolder);
+  } catch (error) {
+    await rm(aside, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+async function createInMemory(snapshot: Blob | undefined): Promise<PGlite> {
+  return await PGlite.create(snapshot === undefined ? {} : { loadDataDir: snapshot });
 }
 
 async function openEmbedded(pglite: PGlite, held: readonly AsyncDisposable[]): Promise<Database> {

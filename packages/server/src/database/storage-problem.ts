@@ -3,7 +3,7 @@ import { OsmosisError, errorMessage } from "@osmosis/protocol";
 /** What the operating system and Postgres say when a folder cannot be written: codes and, as a last resort, texts. */
 const REMEDIES: readonly { test: RegExp; remedy: string }[] = [
   {
-    test: /ENOSPC|EDQUOT|53100|no space left|quota/i,
+    test: /ENOSPC|EDQUOT|EFBIG|53100|no space left|quota/i,
     remedy: "Free some space, or choose another folder with --data.",
   },
   {

@@ -1,12 +1,14 @@
 import { spawn, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, readdirSync } from "node:fs";
-import { chown, mkdtemp, rm } from "node:fs/promises";
+import { chown, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { PGlite } from "@electric-sql/pglite";
 import { Client } from "pg";
 import { afterAll, beforeAll, describe } from "vitest";
+import manifest from "../../package.json" with { type: "json" };
 import { openDatabase, type Database, type DatabaseLocation } from "./open.ts";
 
 /**
@@ -19,7 +21,11 @@ import { openDatabase, type Database, type DatabaseLocation } from "./open.ts";
  */
 export function withDatabaseLocation(name: string, suite: (locate: () => DatabaseLocation) => void): void {
   describe(`${name} on PGlite`, () => {
-    suite(() => ({ kind: "memory" }));
+    let location: DatabaseLocation | undefined;
+    beforeAll(async () => {
+      location = await memoryDatabase();
+    });
+    suite(() => location ?? tooEarly());
   });
   describe.skipIf(process.env["OSMOSIS_TEST_DATABASE_URL"] === "none")(`${name} on Postgres`, () => {
     let opened: (AsyncDisposable & { url: string }) | undefined;
@@ -30,8 +36,8 @@ export function withDatabaseLocation(name: string, suite: (locate: () => Databas
       await opened?.[Symbol.asyncDispose]();
     });
     suite(() => {
-      if (opened === undefined) throw new Error("The test database is available from beforeAll on.");
-      return { kind: "url", url: opened.url };
+      const { url } = opened ?? tooEarly();
+      return { kind: "url", url };
     });
   });
 }
@@ -46,11 +52,25 @@ export function withDatabase(name: string, suite: (database: () => Database) => 
     afterAll(async () => {
       await database?.[Symbol.asyncDispose]();
     });
-    suite(() => {
-      if (database === undefined) throw new Error("The test database is open from beforeAll on.");
-      return database;
-    });
+    suite(() => database ?? tooEarly());
   });
+}
+
+/** An embedded database in memory, made from a snapshot that the first test of this machine leaves behind. */
+export async function memoryDatabase(): Promise<DatabaseLocation> {
+  const file = join(tmpdir(), `osmosis-test-pglite-${manifest.dependencies["@electric-sql/pglite"]}.tar`);
+  const kept = await readFile(file).catch(() => undefined);
+  if (kept !== undefined) return { kind: "memory", snapshot: new Blob([kept]) };
+  await using database = await PGlite.create();
+  const snapshot = await database.dumpDataDir("none");
+  const aside = `${file}.${randomBytes(6).toString("hex")}`;
+  await writeFile(aside, new Uint8Array(await snapshot.arrayBuffer()));
+  await rename(aside, file);
+  return { kind: "memory", snapshot };
+}
+
+function tooEarly(): never {
+  throw new Error("The test database is there from beforeAll on.");
 }
 
 async function createPostgresDatabase(): Promise<AsyncDisposable & { url: string }> {

@@ -73,17 +73,23 @@ async function makeSeed(options: SeedOptions): Promise<string> {
   return await place(stage, target);
 }
 
+const Manifest = z.object({ dependencies: z.record(z.string(), z.string()) });
+
 async function vendor(folder: string, packed: readonly PackedPackage[]): Promise<void> {
   const path = join(folder, "package.json");
   if (packed.length === 0 || !(await exists(path))) return;
   await mkdir(join(folder, "vendor"), { recursive: true });
-  const Manifest = z.looseObject({ dependencies: z.record(z.string(), z.string()).default({}) });
-  const manifest = Manifest.parse(JSON.parse(await readFile(path, "utf8")));
+  const text = await readFile(path, "utf8");
+  const { dependencies } = Manifest.parse(JSON.parse(text));
   for (const { name, file } of packed) {
     await copyFile(file, join(folder, "vendor", basename(file)));
-    manifest.dependencies[name] = `file:vendor/${basename(file)}`;
+    dependencies[name] = `file:vendor/${basename(file)}`;
   }
-  await writeFile(path, `${JSON.stringify(manifest, undefined, 2)}\n`);
+  // The schema would put its own keys first; people read this file.
+  const written: unknown = JSON.parse(text, (key, value: unknown) =>
+    key === "dependencies" ? dependencies : value,
+  );
+  await writeFile(path, `${JSON.stringify(written, undefined, 2)}\n`);
 }
 
 /** The lock names no registry: it holds on every mirror. */
