@@ -47,7 +47,9 @@ const sources = tracked
   .filter((path) => /^packages\/[^/]+\/src\/.*\.tsx?$/.test(path))
   .map((path) => ({ path, text: readFileSync(join(root, path), "utf8") }));
 
-const isTest = (path: string): boolean => /\.test\.tsx?$/.test(path) || /\/test\//.test(path);
+/** Tests, and what only tests use. The SDK's `testing` entry is none of these: it is for users. */
+const isTest = (path: string): boolean =>
+  /\.test\.tsx?$|\/test\//.test(path) || (/\/testing(?:\/.*)?\.ts$/.test(path) && packageOf(path) !== "sdk");
 const packageOf = (path: string): string => path.split("/")[1] ?? "";
 
 /** Module names that a source imports or re-exports, comments and strings aside. */

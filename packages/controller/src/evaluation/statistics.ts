@@ -1,10 +1,10 @@
-import type { Proportion } from "@osmosis/protocol";
+import type { Estimate } from "@osmosis/protocol";
 
 /** 97.5 % quantile of the standard normal distribution. */
 const Z = 1.959963984540054;
 
 /** A share of successes with Wilson's 95 % score interval; null when nothing was counted. */
-export function wilsonInterval(successes: number, n: number): Proportion | null {
+export function wilsonInterval(successes: number, n: number): Estimate | null {
   if (n === 0) return null;
   const value = successes / n;
   const denominator = 1 + (Z * Z) / n;
@@ -24,7 +24,7 @@ export function wilsonInterval(successes: number, n: number): Proportion | null 
  */
 export function clusteredMeanInterval(
   items: readonly { readonly cluster: number; readonly value: number }[],
-): Proportion | null {
+): Estimate | null {
   const n = items.length;
   const mean = items.reduce((sum, { value }) => sum + value, 0) / n;
   const residuals = new Map<number, number>();

@@ -38,17 +38,14 @@ export type EvalStatus = z.infer<typeof EvalStatus>;
 export const TrainingStatus = z.enum(["pending", "running", "finished", "failed", "stopped", "crashed"]);
 export type TrainingStatus = z.infer<typeof TrainingStatus>;
 
-/** A share of successes with its 95 % Wilson interval and its denominator. */
-export const Proportion = z.object({
+/** A share or a mean with its 95 % interval and its denominator. */
+export const Estimate = z.object({
   value: z.number(),
   ci_low: z.number(),
   ci_high: z.number(),
   n: z.int(),
 });
-export type Proportion = z.infer<typeof Proportion>;
-
-/** A mean with its 95 % interval and its denominator. */
-export const MeanEstimate = Proportion;
+export type Estimate = z.infer<typeof Estimate>;
 
 export const RewardStats = z.object({
   mean: z.number(),
@@ -66,9 +63,9 @@ export type OutcomeCounts = z.infer<typeof OutcomeCounts>;
 export const EvalResults = z.object({
   /** Mean reward over the graded rollouts. */
   score: z.number().nullable(),
-  score_ci: MeanEstimate.nullable(),
+  score_ci: Estimate.nullable(),
   pass_rate: z.number(),
-  pass_rate_ci: Proportion.nullable(),
+  pass_rate_ci: Estimate.nullable(),
   temperature: z.number().nullable(),
   pass_threshold: z.number(),
   graded: z.int(),
