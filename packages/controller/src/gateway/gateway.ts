@@ -49,7 +49,6 @@ type Entry = {
   readonly inbox: CallbackInbox;
   readonly chatKey: Buffer;
   readonly callbackKey: Buffer;
-  open: boolean;
   refusedCalls: number;
 };
 
@@ -62,13 +61,15 @@ const REMEMBERED_ROLLOUTS = 10_000;
 /** Opens the endpoint on a free loopback port. Disposing it ends all connections. */
 export async function openGateway({ policy, clock, created = () => 0 }: GatewayOptions): Promise<Gateway> {
   const entries = new Map<string, Entry>();
+  /** Callback keys of rollouts that were closed, oldest first. */
+  const closed = new Map<string, Buffer>();
   const app = new Hono();
   app.use(bodyLimit({ maxSize: MAX_BODY_BYTES, onError: () => answerError(tooLarge()) }));
   app.get("/health", (c) => c.json({ status: "ok" }));
 
   app.post("/rollouts/:id/v1/chat/completions", async (c) => {
     const entry = entries.get(c.req.param("id"));
-    if (entry?.open !== true) {
+    if (entry === undefined) {
       throw new ChatError(404, "rollout_not_found", `No rollout ${c.req.param("id")} is open.`);
     }
     if (!hasBearer(c, entry.chatKey)) {
@@ -95,8 +96,11 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
 
   app.post("/v1/rollouts/:id/:kind{completion|grader}", async (c) => {
     const entry = entries.get(c.req.param("id"));
-    if (entry === undefined) return c.json({ detail: "unknown rollout" }, 404);
-    if (!hasBearer(c, entry.callbackKey)) return c.json({ detail: "wrong bearer" }, 401);
+    const key = entry?.callbackKey ?? closed.get(c.req.param("id"));
+    if (key === undefined) return c.json({ detail: "unknown rollout" }, 404);
+    if (!hasBearer(c, key)) return c.json({ detail: "wrong bearer" }, 401);
+    // The server has done its duty; nobody waits for the result any more.
+    if (entry === undefined) return c.json({ ok: true });
     const kind = c.req.param("kind") === "grader" ? "grader" : "completion";
     const { status, body } = entry.inbox.accept(kind, await c.req.json().catch(() => undefined));
     return c.json(body, status);
@@ -116,7 +120,7 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
     url,
     openRollout(options) {
       const id = options.rolloutId;
-      if (entries.get(id)?.open === true) throw new Error(`The rollout ${id} is open already.`);
+      if (entries.has(id)) throw new Error(`The rollout ${id} is open already.`);
       const [apiKey, callbackApiKey] = [newKey(), newKey()];
       const ended = new AbortController();
       const signal = AbortSignal.any([options.signal, ended.signal]);
@@ -130,10 +134,8 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
         inbox,
         chatKey: digest(apiKey),
         callbackKey: digest(callbackApiKey),
-        open: true,
         refusedCalls: 0,
       };
-      forgetOldest(entries);
       entries.set(id, entry);
       let trace: RolloutTrace | undefined;
       const segment = encodeURIComponent(id);
@@ -147,8 +149,10 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
           ended: (options) => inbox.ended(options),
         },
         close() {
-          entry.open = false;
-          trace ??= { ...session.close(), refusedCalls: entry.refusedCalls };
+          if (trace !== undefined) return trace;
+          trace = { ...session.close(), refusedCalls: entry.refusedCalls };
+          entries.delete(id);
+          remember(closed, id, entry.callbackKey);
           ended.abort(new DOMException("The rollout has ended.", "AbortError"));
           return trace;
         },
@@ -214,10 +218,9 @@ function hasBearer(c: Context, expected: Buffer): boolean {
   return timingSafeEqual(digest(key ?? ""), expected) && scheme?.toLowerCase() === "bearer";
 }
 
-function forgetOldest(entries: Map<string, Entry>): void {
-  if (entries.size < REMEMBERED_ROLLOUTS) return;
-  for (const [id, entry] of entries) {
-    if (entries.size < REMEMBERED_ROLLOUTS) return;
-    if (!entry.open) entries.delete(id);
-  }
+function remember(closed: Map<string, Buffer>, id: string, key: Buffer): void {
+  closed.delete(id);
+  closed.set(id, key);
+  const [oldest] = closed.keys();
+  if (closed.size > REMEMBERED_ROLLOUTS && oldest !== undefined) closed.delete(oldest);
 }
