@@ -25,6 +25,8 @@ export async function listen(address: { host: string; port: number }, handler: H
   const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));
   // Uploads and pushes may take as long as they take.
   server.requestTimeout = 0;
+  // Longer than clients keep idle connections: whoever closes first must not be the server, in the middle of a request.
+  server.keepAliveTimeout = 75_000;
   const port = await start(server, address);
   const host = ["0.0.0.0", "::", ""].includes(address.host) ? "127.0.0.1" : address.host;
   return {

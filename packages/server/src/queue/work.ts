@@ -10,7 +10,7 @@ const MAX_ATTEMPTS = 5;
 export type WorkOptions = {
   readonly handle: (payload: unknown, signal: AbortSignal) => Promise<void>;
   /** Records for users that the job will never be done. */
-  readonly onGivenUp: (payload: unknown, reason: string) => Promise<void>;
+  readonly onGivenUp: (payload: unknown, error: unknown) => Promise<void>;
   /** Rung when a job was queued; without a ring an empty queue is looked at every second. */
   readonly bell: Bell;
 };
@@ -69,7 +69,7 @@ export function work(
         job: job.id,
         stack: error instanceof Error ? error.stack : undefined,
       });
-      if (isLast) await options.onGivenUp(job.payload, errorMessage(error));
+      if (isLast) await options.onGivenUp(job.payload, error);
       else await sleep(1000, undefined, { signal }).catch(() => {});
       await queue.fail(job, errorMessage(error), { retry: !isLast });
     } finally {

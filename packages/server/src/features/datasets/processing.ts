@@ -1,5 +1,5 @@
 import { faultText, validateDataset, type DatasetReport } from "@osmosis/controller";
-import type { DatasetRow, LogEntry } from "@osmosis/protocol";
+import { OsmosisError, type DatasetRow, type LogEntry } from "@osmosis/protocol";
 import { jsonb, storableText } from "../../database/columns.ts";
 import { jsonLine } from "../../json-line.ts";
 import type { Platform } from "../../platform.ts";
@@ -24,12 +24,16 @@ export function processDatasets(parts: Parts): AsyncDisposable {
     async handle(payload, signal) {
       await processVersion(parts, DatasetJob.parse(payload).version_id, signal);
     },
-    async onGivenUp(payload) {
+    async onGivenUp(payload, error) {
       await parts.db
         .updateTable("dataset_versions")
         .set({
           status: "error",
-          error: "The server failed to read the file. Upload it again; the cause is in the server's log.",
+          error: storableText(
+            error instanceof OsmosisError
+              ? `The server failed to read the file: ${error.message} ${error.hint ?? ""}`.trim()
+              : "The server failed to read the file. Upload it again; the cause is in the server's log.",
+          ),
           updated_at: parts.now(),
         })
         .where("id", "=", DatasetJob.parse(payload).version_id)

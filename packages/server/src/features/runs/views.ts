@@ -149,6 +149,6 @@ function flatConfig({ config }: RunRow): Record<string, unknown> {
 }
 
 function pageOfRun(row: RunRow, { url, workspace }: ViewPlace): string {
-  const kind = row.kind === "evaluation" ? "eval" : "training";
+  const kind = row.kind === "evaluation" ? "eval-runs" : "training-runs";
   return `${url}/${workspace.name}/${kind}/${encodeURIComponent(row.name)}`;
 }

@@ -31,8 +31,10 @@ export async function claimRun(
     const queued = await queue.claim(RUN_QUEUE);
     if (queued !== undefined) {
       const job = await assign(parts, identity, queued);
-      if (job !== undefined) return job;
-      continue;
+      if (job === undefined) continue;
+      if (!options.signal.aborted) return job;
+      await takeBack(parts, job);
+      break;
     }
     const leftMs = end - now().getTime();
     if (leftMs <= 0) break;
@@ -66,6 +68,21 @@ async function releaseFormer(parts: ClaimParts, { worker, instance }: Identity):
     const old = new Date(now().getTime() - WORKERS_KEPT_DAYS * 24 * 3600 * 1000);
     await db.deleteFrom("workers").where("last_seen_at", "<", old).execute();
   }
+}
+
+/** The worker went away while it was given the run. */
+async function takeBack(parts: ClaimParts, { run_id: id, lease_token }: Job): Promise<void> {
+  const run = await parts.db
+    .selectFrom("runs")
+    .select(["id", "kind", "lease_token", "job_attempt"])
+    .where("id", "=", id)
+    .where("lease_token", "=", lease_token)
+    .executeTakeFirst();
+  if (run === undefined) return;
+  await releaseRun(parts, run, {
+    reason: "The worker went away before it heard of the run",
+    ifExpired: false,
+  });
 }
 
 /** Gives the run of a queued job to a worker; undefined when there is nothing left to do for it. */
