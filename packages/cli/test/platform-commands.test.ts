@@ -180,11 +180,13 @@ describe("secrets", () => {
   });
 });
 
+/** Checks a configuration with this text. */
+const withConfig = async (text: string, ...flags: string[]) => {
+  await writeFile(join(workspace, "configs/eval/case.toml"), text);
+  return await run("eval", "submit", "configs/eval/case.toml", "--dry-run", "--json", ...flags);
+};
+
 describe("submitting", () => {
-  const withConfig = async (text: string, ...flags: string[]) => {
-    await writeFile(join(workspace, "configs/eval/case.toml"), text);
-    return await run("eval", "submit", "configs/eval/case.toml", "--dry-run", "--json", ...flags);
-  };
   const experiment = `[experiment]
 rollout = "multiply-local-openai"
 entrypoint = "main.ts"

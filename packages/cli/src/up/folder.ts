@@ -1,5 +1,5 @@
-import { mkdir, open, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, open, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { errorMessage, OsmosisError } from "@osmosis/protocol";
 
 const REMEDIES: Readonly<Record<string, string>> = {
@@ -21,7 +21,7 @@ const PROBE_BYTES = 64 * 1024;
  */
 export async function prepareDataFolder(folder: string): Promise<void> {
   try {
-    await mkdir(join(folder, "logs"), { recursive: true, mode: 0o700 });
+    await makeFolder(join(folder, "logs"));
     const probe = join(folder, ".write-probe");
     try {
       const file = await open(probe, "w");
@@ -44,5 +44,21 @@ export async function prepareDataFolder(folder: string): Promise<void> {
         cause: error,
       },
     );
+  }
+}
+
+/**
+ * As a recursive `mkdir`, which on a read-only disk says that the parent does not exist. One level at a time the
+ * operating system gives the true reason.
+ */
+async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path, { mode: 0o700 });
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : undefined;
+    if (code === "EEXIST" && (await stat(path)).isDirectory()) return;
+    if (code !== "ENOENT" || dirname(path) === path) throw error;
+    await makeFolder(dirname(path));
+    await mkdir(path, { mode: 0o700 });
   }
 }
