@@ -40,7 +40,7 @@ const WARM_UP_STEPS = 30;
 const ADAM = { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weightDecay: 0, gradClipNorm: 1 } as const;
 const DEFAULT_STEPS = 3000;
 
-export type BuildOptions = {
+type BuildOptions = {
   readonly out: string;
   readonly steps: number;
   readonly seed: number;
@@ -77,7 +77,7 @@ export async function buildTinyModel(options: BuildOptions): Promise<void> {
 }
 
 /** Measures the model in `out` and writes its card. `steps` and `seed` must be those that it was built with. */
-export async function describeTinyModel(options: BuildOptions): Promise<void> {
+async function describeTinyModel(options: BuildOptions): Promise<void> {
   await using service = createEmbeddedService({ threads: options.threads });
   await describe(options, service);
 }
