@@ -178,6 +178,20 @@ withDatabaseLocation("data sets", (locate) => {
     ]);
   });
 
+  test("an upload that was left lying is overwritten by the next", async () => {
+    const first = (await create("left", 10)).body as { id: string };
+    const second = await create("left", Buffer.byteLength(rows(5)), { overwrite_dataset_id: first.id });
+    expect(second.status).toBe(200);
+    const { upload } = second.body as { upload: { presigned_url: string } };
+    await fetch(upload.presigned_url, { method: "PUT", body: rows(5) });
+    await post(`/api/cli/datasets/${first.id}/complete`, {});
+    const dataset = await until(async () => {
+      const now = await workspace.client.call(datasetRoutes.get, { params: { name: "left" } });
+      return now.status === "uploaded" && now;
+    });
+    expect(dataset).toMatchObject({ id: first.id, row_count: 5 });
+  });
+
   test("an aborted overwrite leaves the former version in use", async () => {
     const { id } = await workspace.upload("kept", rows(4));
     await create("kept", 10, { overwrite_dataset_id: id });

@@ -11,7 +11,7 @@ import type { WorkspaceAccess } from "../workspaces/service.ts";
 import type { DatasetVersionStatus } from "./tables.ts";
 import { checkArrived, partKeys, sourceKey, uploadOf, MULTIPART_FROM_BYTES, PART_BYTES } from "./upload.ts";
 
-/** An upload that was begun so long ago is given up when another one begins. */
+/** An upload that was begun so long ago no longer keeps its name from others. */
 const UPLOAD_MINUTES = 60;
 
 /** A version of a data set that runs can use. */
@@ -98,8 +98,8 @@ export function createDatasets(
     /**
      * Begins an upload.
      *
-     * @throws {OsmosisError} CONFLICT with `existing_dataset_id` when the name is taken, or while another upload of it is
-     * under way; VALIDATION for a size or a name that cannot be.
+     * @throws {OsmosisError} CONFLICT with `existing_dataset_id` when the name is taken, also by another upload that is
+     * under way, and `overwrite_dataset_id` does not name it; VALIDATION for a size or a name that cannot be.
      */
     async create(
       workspace: WorkspaceAccess,
@@ -271,25 +271,24 @@ export function createDatasets(
     const isAlive = (version: { status: DatasetVersionStatus; created_at: Date }) =>
       version.status === "uploading" &&
       version.created_at.getTime() > now().getTime() - UPLOAD_MINUTES * 60_000;
-    const taken = (message: string, hint: string) =>
-      new OsmosisError("CONFLICT", message, { hint, details: { existing_dataset_id: dataset.id } });
-    if (versions.some((version) => isAlive(version) || version.status === "processing")) {
-      throw taken(
-        `Another upload of the data set ${dataset.name} is under way.`,
-        "Wait until it has ended, then upload again with --overwrite.",
-      );
-    }
+    const isUploaded = versions.some((version) => version.status === "uploaded");
+    const isUnderWay = versions.some((version) => isAlive(version) || version.status === "processing");
     // A name whose uploads have all failed holds nothing that could be overwritten by mistake.
-    const isInUse = versions.some((version) => version.status === "uploaded");
-    if (isInUse && dataset.overwrite !== dataset.id) {
-      throw taken(
-        `There is a data set ${dataset.name} already.`,
-        "Upload with --overwrite to replace it, or rename the file.",
+    if ((isUploaded || isUnderWay) && dataset.overwrite !== dataset.id) {
+      throw new OsmosisError(
+        "CONFLICT",
+        isUploaded
+          ? `There is a data set ${dataset.name} already.`
+          : `Another upload of the data set ${dataset.name} is under way.`,
+        {
+          hint: "Upload with --overwrite to replace it, or rename the file.",
+          details: { existing_dataset_id: dataset.id },
+        },
       );
     }
     await transaction
       .updateTable("dataset_versions")
-      .set({ status: "cancelled", updated_at: now() })
+      .set({ status: "cancelled", error: "Another upload took its place.", updated_at: now() })
       .where("dataset_id", "=", dataset.id)
       .where("status", "=", "uploading")
       .execute();
