@@ -100,6 +100,7 @@ async function measure(count: number): Promise<void> {
     });
     const server = connectRolloutServer({ baseUrl, fetch, clock: systemClock });
 
+    const run = new AbortController();
     let next = 0;
     const drive = async (): Promise<void> => {
       const record = await driveRollout({
@@ -120,7 +121,7 @@ async function measure(count: number): Promise<void> {
         timeouts: { agentSeconds: 60, graderSeconds: 60 },
         grade: true,
         clock: systemClock,
-        signal: AbortSignal.timeout(600_000),
+        signal: run.signal,
       });
       if (record.outcome !== "ok" || record.model_calls !== 2 || record.sequences.length !== 1) {
         throw new Error(`the rollout went wrong: ${JSON.stringify(record)}`);

@@ -12,6 +12,7 @@ import { Hono } from "hono";
 import type { Context } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import type { Clock } from "../clock.ts";
+import { deadlineOf } from "../deadline.ts";
 import { createCallbackInbox } from "./callback-inbox.ts";
 import type { CallbackInbox } from "./callback-inbox.ts";
 import { ChatError, chatErrorBody } from "./chat-error.ts";
@@ -123,7 +124,8 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
       if (entries.has(id)) throw new Error(`The rollout ${id} is open already.`);
       const [apiKey, callbackApiKey] = [newKey(), newKey()];
       const ended = new AbortController();
-      const signal = AbortSignal.any([options.signal, ended.signal]);
+      const bounds = deadlineOf([options.signal, ended.signal]);
+      const { signal } = bounds;
       const session =
         policy.type === "local"
           ? openLocalSession(policy, { ...options, signal }, created)
@@ -154,6 +156,7 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
           entries.delete(id);
           remember(closed, id, entry.callbackKey);
           ended.abort(new DOMException("The rollout has ended.", "AbortError"));
+          bounds[Symbol.dispose]();
           return trace;
         },
       };

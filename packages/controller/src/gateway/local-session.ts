@@ -1,6 +1,7 @@
 import type { ChatCodec, SampleResult, Sampler } from "@osmosis/engine";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import type { ChatAssistantMessage, ChatRequest } from "@osmosis/protocol";
+import { deadlineOf } from "../deadline.ts";
 import { digestOf, seedOf } from "../seed.ts";
 import { ChatError } from "./chat-error.ts";
 import type { ChatReply } from "./chat-reply.ts";
@@ -52,11 +53,12 @@ export function openLocalSession(
 
     const conversation = conversationOf(start.parent);
     busyConversations.add(conversation);
+    using bounds = deadlineOf([signal, rollout.signal]);
     const sampled = await sample(start, {
       conversation,
       maxTokens,
       seed: seedOf(callKey),
-      signal: AbortSignal.any([signal, rollout.signal]),
+      signal: bounds.signal,
       ...samplingOf(request),
     }).finally(() => busyConversations.delete(conversation));
 

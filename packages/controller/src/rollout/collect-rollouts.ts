@@ -4,6 +4,7 @@
  */
 import { isScored } from "@osmosis/protocol";
 import type { DatasetRow, RolloutRecord } from "@osmosis/protocol";
+import { deadlineOf } from "../deadline.ts";
 
 export type RolloutTask = { readonly row: DatasetRow; readonly sampleIndex: number };
 
@@ -34,7 +35,8 @@ export async function collectRollouts(
   const rollouts: (RolloutRecord | undefined)[] = tasks.map(options.recordedOf);
   const missing = tasks.flatMap((task, index) => (rollouts[index] === undefined ? [{ task, index }] : []));
   const stop = new AbortController();
-  const signal = AbortSignal.any([options.signal, stop.signal]);
+  using bounds = deadlineOf([options.signal, stop.signal]);
+  const { signal } = bounds;
   const write = batchedWriter(options.record);
   let reason: string | undefined;
 

@@ -23,6 +23,7 @@ import type {
 } from "@osmosis/protocol";
 import { isFinalStatus } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
+import { deadlineOf } from "../deadline.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import type { OpenRollout, RolloutSampling, RolloutTrace } from "../gateway/rollout-session.ts";
 import { rolloutIdOf } from "./rollout-id.ts";
@@ -217,19 +218,17 @@ class RolloutEnded extends Error {
 
 async function within<T>(
   { ms, signal }: { readonly ms: number; readonly signal: AbortSignal },
-  expired: () => RolloutEnd,
+  onExpiry: () => RolloutEnd,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const deadline = AbortSignal.timeout(Math.min(Math.ceil(ms), LONGEST_TIMER_MS));
+  using deadline = deadlineOf([signal], ms);
   try {
-    return await work(AbortSignal.any([signal, deadline]));
+    return await work(deadline.signal);
   } catch (error) {
-    if (deadline.aborted && !signal.aborted) throw new RolloutEnded(expired());
+    if (deadline.expired()) throw new RolloutEnded(onExpiry());
     throw error;
   }
 }
-
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 function failed(outcome: RolloutOutcome, error: string): RolloutEnd {
   return { type: "failed", outcome, error };

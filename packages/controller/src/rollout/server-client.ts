@@ -15,6 +15,7 @@ import {
 } from "@osmosis/protocol";
 import type { RolloutRequest } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
+import { deadlineOf } from "../deadline.ts";
 import { parseRetryAfter } from "../retry-after.ts";
 
 export type RolloutServerOptions = {
@@ -92,10 +93,11 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
     if (rest.body !== undefined) headers.set("content-type", "application/json");
     for (let attempt = 0; ; attempt++) {
       try {
+        using deadline = deadlineOf([signal], timeoutMs);
         const response = await fetch(baseUrl + path, {
           ...rest,
           headers,
-          signal: AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]),
+          signal: deadline.signal,
           redirect: "manual",
         });
         return { status: response.status, headers: response.headers, text: await response.text() };
@@ -177,11 +179,11 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
     },
 
     async cancel(rolloutId) {
-      const deadline = AbortSignal.timeout(CANCEL_TIMEOUT_MS);
+      using deadline = deadlineOf([], CANCEL_TIMEOUT_MS);
       await send("/rollout/cancel", {
         method: "POST",
         body: JSON.stringify({ ids: [rolloutId] }),
-        signal: deadline,
+        signal: deadline.signal,
         timeoutMs: CANCEL_TIMEOUT_MS,
       }).catch(() => undefined);
     },
