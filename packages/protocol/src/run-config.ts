@@ -81,7 +81,9 @@ export const TrainingSettings = z.strictObject({
   n_samples_per_prompt: z.int().min(2).max(1024).default(8),
   /** Prompts per step. */
   rollout_batch_size: z.int().min(1).max(4096).default(32),
+  /** Tokens that the first prompt of a rollout may have. */
   max_prompt_length: z.int().min(1).default(8192),
+  /** Tokens that all answers of a rollout may have together; then its answers are empty, and it counts as truncated. */
   max_response_length: z.int().min(1).default(8192),
   agent_workflow_timeout_s: timeoutSeconds.default(450),
   grader_timeout_s: timeoutSeconds.default(150),
