@@ -2,6 +2,7 @@ import { errorMessage } from "@osmosis/protocol";
 import { Hono } from "hono";
 import manifest from "../package.json" with { type: "json" };
 import { blobRoutes } from "./blobs/routes.ts";
+import { fullStorage } from "./database/storage-problem.ts";
 import { accountRoutes } from "./features/accounts/routes.ts";
 import { datasetRoutes } from "./features/datasets/routes.ts";
 import { modelRoutes } from "./features/models/routes.ts";
@@ -31,7 +32,7 @@ export function createApp(platform: Platform): Hono {
   const app = new Hono();
 
   app.onError((error, c) => {
-    const { status, body, isBug } = errorAnswer(error);
+    const { status, body, isBug } = errorAnswer(fullStorage(error, platform.config.dataFolder) ?? error);
     if (isBug) {
       platform.log({
         level: "error",

@@ -14,7 +14,6 @@ function conformance(name: string, open: () => Promise<BlobStore & { close(): Pr
     });
     afterAll(() => store.close());
 
-    const bytes = (text: string) => new TextEncoder().encode(text);
     const read = async (key: string, range?: ByteRange) => {
       const found = await store.get(key, range);
       return found === undefined ? undefined : await new Response(found.body).text();
@@ -112,3 +111,7 @@ conformance("the folder store", async () => {
     },
   };
 });
+
+function bytes(text: string): Uint8Array<ArrayBuffer> {
+  return new TextEncoder().encode(text);
+}

@@ -1,29 +1,47 @@
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 
-/** What the operating system and Postgres say when a folder cannot be written: codes and, as a last resort, texts. */
-const REMEDIES: readonly { test: RegExp; remedy: string }[] = [
+interface Remedy {
+  test: RegExp;
+  remedy: string;
+}
+
+/** What the operating system and Postgres say of a place that takes no more: codes, or texts of programs. */
+const UNWRITABLE: readonly Remedy[] = [
   {
-    test: /ENOSPC|EDQUOT|EFBIG|53100|no space left|quota/i,
+    test: /\b(ENOSPC|EDQUOT|EFBIG|53100)\b|no space left|quota exceeded/i,
     remedy: "Free some space, or choose another folder with --data.",
   },
   {
-    test: /EROFS|read-only/i,
+    test: /\bEROFS\b|read-only file system/i,
     remedy: "The file system is read-only: choose a folder that can be written with --data.",
   },
+];
+
+/** What they say of a path that is no place at all. */
+const UNUSABLE: readonly Remedy[] = [
   {
-    test: /EACCES|EPERM|permission denied/i,
+    test: /\b(EACCES|EPERM)\b|permission denied/i,
     remedy: "This user may not write there: change the owner of the folder, or choose another with --data.",
   },
   {
-    test: /ENOTDIR|EEXIST|ENOENT|ENAMETOOLONG/,
+    test: /\b(ENOTDIR|EEXIST|ENOENT|ENAMETOOLONG)\b/,
     remedy: "A part of this path is not a folder: choose another folder with --data.",
   },
 ];
 
+/** The STORAGE error for anything that failed because `folder` takes no more bytes; `undefined` for other failures. */
+export function fullStorage(error: unknown, folder: string): OsmosisError | undefined {
+  return explain(error, folder, UNWRITABLE);
+}
+
 /** The STORAGE error for a failure to write `folder`, or `undefined` when the failure has another cause. */
 export function storageProblem(error: unknown, folder: string): OsmosisError | undefined {
+  return explain(error, folder, [...UNWRITABLE, ...UNUSABLE]);
+}
+
+function explain(error: unknown, folder: string, remedies: readonly Remedy[]): OsmosisError | undefined {
   const text = failureText(error);
-  const found = REMEDIES.find(({ test }) => test.test(text));
+  const found = remedies.find(({ test }) => test.test(text));
   if (found === undefined) return undefined;
   return new OsmosisError("STORAGE", `The data folder ${folder} cannot be written: ${errorMessage(error)}`, {
     hint: found.remedy,

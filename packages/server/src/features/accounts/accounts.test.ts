@@ -13,10 +13,6 @@ withDatabaseLocation("accounts", (locate) => {
   });
   afterAll(() => server[Symbol.asyncDispose]());
 
-  const refusal = (code: string) => ({
-    status: 401,
-    body: { code, error: expect.any(String), hint: expect.any(String) },
-  });
   const mint = (lifetimeDays: number) =>
     server.platform.accounts.tokens.mint({
       userId: server.platform.owner.id,
@@ -100,7 +96,7 @@ withDatabaseLocation("accounts", (locate) => {
       body: { status: "approved" },
     });
     const answers = await Promise.all([poll(), poll()]);
-    expect(answers.map(({ status }) => status).toSorted()).toEqual([200, 400]);
+    expect(answers.map(({ status }) => String(status)).toSorted()).toEqual(["200", "400"]);
     const { body } = answers.find(({ status }) => status === 200) ?? { body: undefined };
     const { token } = authRoutes.pollDevice.response.parse(body);
     expect(await server.json("GET", "/api/cli/verify", { token })).toMatchObject({
@@ -231,3 +227,7 @@ withDatabaseLocation("accounts", (locate) => {
     expect(await claim(server.platform.workerSecret)).toMatchObject({ status: 200 });
   });
 });
+
+function refusal(code: string) {
+  return { status: 401, body: { code, error: expect.any(String), hint: expect.any(String) } };
+}
