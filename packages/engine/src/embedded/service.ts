@@ -1,5 +1,5 @@
 import { Worker } from "node:worker_threads";
-import { OsmosisError } from "@osmosis/protocol";
+import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import { createCallFlags, endNativeCalls, endNativeCallsBlocking } from "../graph/native-calls.ts";
 import type { ForwardOptions, Sampler, TrainableModel, TrainingService } from "../service.ts";
 import {
@@ -102,7 +102,7 @@ function startThread(threads: number): { readonly call: Call; readonly stop: () 
     else call.resolve(message.answer as never);
   });
   worker.on("error", (error) =>
-    end(new OsmosisError("INTERNAL", "The engine's thread failed.", { cause: error })),
+    end(new OsmosisError("INTERNAL", `The engine's thread failed: ${errorMessage(error)}`, { cause: error })),
   );
   worker.on("exit", () => end(new OsmosisError("INTERNAL", "The engine's thread has stopped.")));
 
