@@ -89,7 +89,7 @@ async function takeBack(parts: ClaimParts, { run_id: id, lease_token }: Job): Pr
 async function assign(parts: ClaimParts, identity: Identity, queued: QueueJob): Promise<Job | undefined> {
   const { db, queue, now } = parts;
   const { run_id: runId } = RunJob.parse(queued.payload);
-  const run = await db.transaction().execute(async (transaction) => {
+  const run = await db.transaction().execute(async (transaction): Promise<LeasedRun | "held" | undefined> => {
     const found = await transaction
       .selectFrom("runs")
       .selectAll()
@@ -97,6 +97,15 @@ async function assign(parts: ClaimParts, identity: Identity, queued: QueueJob): 
       .forUpdate()
       .executeTakeFirst();
     if (found === undefined || isFinal(found.status)) return undefined;
+    if (found.lease_expires_at !== null && found.lease_expires_at > now()) {
+      // The queue heard nothing of the run while no server was there. Its worker goes on, and renews this job from now on.
+      await transaction
+        .updateTable("runs")
+        .set({ job_attempt: queued.attempt })
+        .where("id", "=", runId)
+        .execute();
+      return "held";
+    }
     if (found.stop_requested) {
       await endRun(transaction, found, { status: "stopped", error: null, at: now() });
       return undefined;
@@ -130,6 +139,7 @@ async function assign(parts: ClaimParts, identity: Identity, queued: QueueJob): 
       .returningAll()
       .executeTakeFirstOrThrow();
   });
+  if (run === "held") return undefined;
   if (run === undefined) {
     await queue.complete(queued);
     await discardState(parts, runId);

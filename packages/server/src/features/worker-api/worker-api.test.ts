@@ -4,6 +4,7 @@ import { withDatabaseLocation } from "../../database/testing.ts";
 import { createTestWorker, testRollout } from "../../testing-worker.ts";
 import { createTestWorkspace, until, type TestWorkspace } from "../../testing-workspace.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
+import { RUN_QUEUE } from "../../queue/job-types.ts";
 import { LEASE_SECONDS } from "./lease.ts";
 
 const rows = Array.from({ length: 20 }, (_, n) => `{"user_prompt":"${n}\u2028","label":"${n}"}\n`).join("");
@@ -148,6 +149,20 @@ withDatabaseLocation("the worker API", (locate) => {
       expect(second?.run_id).toBe(first?.run_id);
       expect(second?.lease_token).not.toBe(first?.lease_token);
       if (second) await one.run(second).finish();
+    });
+
+    test("goes on when the queue has forgotten it: nobody else gets the run", async () => {
+      const { id } = await submitEval();
+      const { run } = await start();
+      await server.platform.queue.fail({ queue: RUN_QUEUE, id, attempt: 0 }, "not heard of", { retry: true });
+      expect(await worker().claim(300)).toBeNull();
+      await run.heartbeat();
+      await run.record(testRollout());
+      expireLeases();
+      const second = await start();
+      expect(second.job).toMatchObject({ run_id: id, attempt: 2 });
+      await second.run.finish();
+      expect(await worker().claim(100)).toBeNull();
     });
 
     test("of a run whose end was asked for is not given to anybody else", async () => {
