@@ -54,7 +54,7 @@ export interface Job extends JobAttempt {
 }
 
 /** How long a claimed job stays with a caller who is silent. Touch it every quarter of this. */
-export const LEASE_SECONDS = 20;
+export const LEASE_SECONDS = 45;
 
 const SWEEP_SECONDS = 10;
 

@@ -24,7 +24,7 @@ import {
 import { childEnvironment, prepareEnvironment } from "./environment.ts";
 import type { FileCache } from "./file-cache.ts";
 import type { RunLink } from "./platform-link.ts";
-import { startRolloutProcess, type RolloutProcess } from "./rollout-process.ts";
+import { startRolloutProcess, type RolloutProcess, type RolloutTimeouts } from "./rollout-process.ts";
 import type { RunLog } from "./run-log.ts";
 
 /** What a worker has at hand for any run. */
@@ -33,6 +33,7 @@ export type WorkerTools = {
   readonly files: FileCache;
   readonly openService: () => Promise<TrainingService>;
   readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly rolloutTimeouts?: RolloutTimeouts;
   readonly fetch: typeof fetch;
   readonly clock: Clock;
 };
@@ -69,22 +70,13 @@ export async function executeRun(
     environment: childEnvironment(tools.environment, secretsAndEnv),
     artifactRoot: join(folder, "artifacts"),
     onLine: (line, stream) => log.write(stream === "stderr" ? "warning" : "info", "rollout", line),
+    ...(tools.rolloutTimeouts === undefined ? {} : { timeouts: tools.rolloutTimeouts }),
     fetch: tools.fetch,
     signal,
   });
   opened.use(rollouts);
   const died = new AbortController();
-  void rollouts.ended.then(({ code: exitCode }) =>
-    died.abort(
-      new OsmosisError(
-        "VALIDATION",
-        `The rollout server ended in the middle of the run, with exit code ${exitCode}.`,
-        {
-          hint: "Its last lines are in the run's log.",
-        },
-      ),
-    ),
-  );
+  void rollouts.failed.then((error) => died.abort(error));
   const [rows, recorded] = await Promise.all([
     link.lines("rows", DatasetRow, signal),
     link.lines("rollouts", RolloutRecord, signal),

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseArgs } from "node:util";
+import { inspect, parseArgs } from "node:util";
 import { systemClock } from "@osmosis/controller";
 import { createEmbeddedService } from "@osmosis/engine";
 import { OsmosisError, errorMessage, type Job } from "@osmosis/protocol";
@@ -20,6 +20,9 @@ import { openRunLog } from "./run-log.ts";
  *     node main.ts --platform http://127.0.0.1:8700 --token-file FILE --data DIR [--name NAME] [--threads N] [--supervised]
  *
  * With `--supervised` it ends when its stdin closes, that is, when whoever started it is gone.
+ *
+ * OSMOSIS_ROLLOUT_START_TIMEOUT_S is how long an entrypoint may take until it listens, OSMOSIS_ROLLOUT_SILENCE_TIMEOUT_S
+ * how long it may give no answer later; a minute each.
  */
 const { values: flags } = parseArgs({
   options: {
@@ -55,6 +58,10 @@ const tools: WorkerTools = {
   files: openFileCache(join(dataFolder, "files"), link),
   openService: async () => createEmbeddedService({ threads: Number(flags.threads) }),
   environment: process.env,
+  rolloutTimeouts: {
+    startMs: secondsOf("OSMOSIS_ROLLOUT_START_TIMEOUT_S", 60) * 1000,
+    silenceMs: secondsOf("OSMOSIS_ROLLOUT_SILENCE_TIMEOUT_S", 60) * 1000,
+  },
   fetch,
   clock: systemClock,
 };
@@ -100,24 +107,39 @@ async function finishAfter(
   error: unknown,
   parts: { job: Job; run: RunLink; log: ReturnType<typeof openRunLog>; leaseSignal: AbortSignal },
 ): Promise<void> {
+  const { job, run, log } = parts;
   const reason: unknown = parts.leaseSignal.aborted ? parts.leaseSignal.reason : error;
-  if (reason instanceof StopRequested) {
-    await parts.log.flush();
-    return parts.run.finish("stopped", null, ending.signal);
-  }
   // The platform hands the run out again: to us after a restart, or to another worker.
-  if (reason instanceof LeaseLost || ending.signal.aborted) {
-    return say(`${parts.job.run_name}: ${errorMessage(reason)}`);
+  if (reason instanceof LeaseLost || (ending.signal.aborted && !(reason instanceof StopRequested))) {
+    return say(`${job.run_name}: ${errorMessage(reason)}`);
   }
-  const expected = error instanceof OsmosisError;
-  const text = expected && error.hint !== undefined ? `${error.message} ${error.hint}` : errorMessage(error);
-  parts.log.write("error", "worker", expected || !(error instanceof Error) ? text : (error.stack ?? text));
-  await parts.log.flush();
+  const status = reason instanceof StopRequested ? "stopped" : "failed";
+  const text = status === "stopped" ? null : textOf(error);
+  if (text !== null) log.write("error", "worker", isOwnFault(error) ? inspect(error) : text);
+  await log.flush();
   try {
-    await parts.run.finish("failed", text, ending.signal);
+    await run.finish(status, text, ending.signal);
   } catch (failure) {
-    say(`${parts.job.run_name}: the end could not be told: ${errorMessage(failure)}`);
+    say(`${job.run_name}: the end could not be told: ${errorMessage(failure)}`);
   }
+}
+
+/** For a person: what happened, why, and what to do next. */
+function textOf(error: unknown): string {
+  const text = errorMessage(error);
+  return error instanceof OsmosisError && error.hint !== undefined ? `${text} ${error.hint}` : text;
+}
+
+/** A fault of the platform, whose stack and causes somebody has to see. */
+function isOwnFault(error: unknown): boolean {
+  return !(error instanceof OsmosisError) || error.code === "INTERNAL";
+}
+
+function secondsOf(name: string, preset: number): number {
+  const seconds = Number(process.env[name] ?? preset);
+  if (Number.isFinite(seconds) && seconds > 0) return seconds;
+  process.stderr.write(`${name} is not a number of seconds above 0.\n`);
+  return process.exit(2);
 }
 
 function say(text: string): void {

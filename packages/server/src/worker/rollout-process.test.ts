@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { childEnvironment } from "./environment.ts";
-import { startRolloutProcess, type RolloutProcess } from "./rollout-process.ts";
+import { startRolloutProcess, type RolloutProcess, type RolloutTimeouts } from "./rollout-process.ts";
 
 let folder: string;
 beforeEach(async () => {
@@ -11,7 +11,10 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
-async function start(code: string | undefined, startTimeoutMs = 20_000): Promise<RolloutProcess> {
+async function start(
+  code: string | undefined,
+  timeouts: Partial<RolloutTimeouts> = {},
+): Promise<RolloutProcess> {
   const path = join(folder, "rollouts/demo/main.ts");
   await mkdir(dirname(path), { recursive: true });
   if (code !== undefined) await writeFile(path, code);
@@ -22,7 +25,7 @@ async function start(code: string | undefined, startTimeoutMs = 20_000): Promise
     environment: childEnvironment(process.env, { GREETING: "hello" }),
     artifactRoot: join(folder, "artifacts"),
     onLine: () => {},
-    startTimeoutMs,
+    timeouts: { startMs: 20_000, silenceMs: 20_000, ...timeouts },
     fetch,
     signal: new AbortController().signal,
   });
@@ -33,6 +36,7 @@ const LISTENING = `
   const { _OSMOSIS_ROLLOUT_PORT: port, _OSMOSIS_ROLLOUT_INSTANCE_ID: instance_id, GREETING } = process.env;
   createServer((request, response) => {
     if (request.url === "/crash") process.exit(9);
+    if (request.url === "/block") for (;;);
     response.end(JSON.stringify({ status: "ok", instance_id, GREETING, token: process.env.OSMOSIS_TOKEN ?? null }));
   }).listen(Number(port), "127.0.0.1");
 `;
@@ -46,10 +50,26 @@ test("an entrypoint that listens is ready, in its own environment", async () => 
   });
 });
 
-test("an entrypoint that dies later is reported as ended", async () => {
+test("an entrypoint that dies later is named with its exit code", async () => {
   await using server = await start(LISTENING);
   await fetch(`${server.url}/crash`).catch(() => {});
-  expect(await server.ended).toEqual({ code: 9 });
+  expect(await server.failed).toMatchObject({
+    code: "VALIDATION",
+    message: expect.stringContaining(
+      "rollouts/demo/main.ts ended in the middle of the run, with exit code 9",
+    ),
+  });
+});
+
+test("an entrypoint that blocks its event loop for good is named, and ended", async () => {
+  await using server = await start(LISTENING, { silenceMs: 1200 });
+  const blocked = fetch(`${server.url}/block`).catch(() => "ended");
+  expect(await server.failed).toMatchObject({
+    message: expect.stringContaining("rollouts/demo/main.ts gave no answer for 1.2 s"),
+    hint: expect.stringContaining("event loop"),
+  });
+  await server[Symbol.asyncDispose]();
+  expect(await blocked).toBe("ended");
 });
 
 test("an entrypoint that throws is refused with its own words", async () => {
@@ -59,7 +79,7 @@ test("an entrypoint that throws is refused with its own words", async () => {
 });
 
 test("an entrypoint that never listens is refused after the start timeout", async () => {
-  await expect(start(`setInterval(() => {}, 1000);`, 600)).rejects.toThrow(
+  await expect(start(`setInterval(() => {}, 1000);`, { startMs: 600 })).rejects.toThrow(
     /did not listen on port \d+ within 0.6 s/,
   );
 });

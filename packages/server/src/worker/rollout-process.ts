@@ -4,17 +4,26 @@ import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { OsmosisError } from "@osmosis/protocol";
-import { startGuarded, type GuardedProcess, type ProcessEnd } from "./guarded-process.ts";
+import { startGuarded } from "./guarded-process.ts";
 
 /**
  * The user's rollout server as a child process. It is started, must answer `/health` in time with the instance id that
- * it was given, and is then used until the run ends; when it dies in between, `ended` says so.
+ * it was given, and is then used until the run ends. It fails when it dies in between, or when it is silent for so long
+ * that something in it must block its event loop for good.
  */
 export type RolloutProcess = AsyncDisposable & {
   readonly url: string;
   readonly token: string;
   readonly artifactRoot: string;
-  readonly ended: Promise<ProcessEnd>;
+  /** Resolves when it serves no longer, with the reason; stays open when it was stopped. */
+  readonly failed: Promise<OsmosisError>;
+};
+
+export type RolloutTimeouts = {
+  /** From the start to the first answer. */
+  readonly startMs: number;
+  /** Without any answer, later. */
+  readonly silenceMs: number;
 };
 
 export type RolloutProcessRequest = {
@@ -26,7 +35,7 @@ export type RolloutProcessRequest = {
   readonly environment: Readonly<Record<string, string>>;
   readonly artifactRoot: string;
   readonly onLine: (line: string, stream: "stdout" | "stderr") => void;
-  readonly startTimeoutMs?: number;
+  readonly timeouts?: RolloutTimeouts;
   readonly fetch: typeof fetch;
   readonly signal: AbortSignal;
 };
@@ -66,15 +75,21 @@ export async function startRolloutProcess(request: RolloutProcessRequest): Promi
   });
   const url = `http://127.0.0.1:${port}`;
   const name = `rollouts/${request.rollout}/${request.entrypoint}`;
-  const timeoutMs = request.startTimeoutMs ?? 60_000;
+  const { startMs, silenceMs } = request.timeouts ?? { startMs: 60_000, silenceMs: 60_000 };
   try {
-    const ready = healthOf({ url, instance, timeoutMs, fetch: request.fetch, signal: request.signal });
+    const ready = healthOf({
+      url,
+      instance,
+      timeoutMs: startMs,
+      fetch: request.fetch,
+      signal: request.signal,
+    });
     const first = await Promise.race([ready, child.ended]);
     request.signal.throwIfAborted();
     if (first === "timeout") {
       throw new OsmosisError(
         "VALIDATION",
-        `${name} did not listen on port ${port} within ${timeoutMs / 1000} s.`,
+        `${name} did not listen on port ${port} within ${startMs / 1000} s: ${tail(lastLines)}`,
         {
           hint: "The entrypoint must call serveRollout, which listens on the port in _OSMOSIS_ROLLOUT_PORT.",
         },
@@ -93,17 +108,63 @@ export async function startRolloutProcess(request: RolloutProcessRequest): Promi
     await child.stop();
     throw error;
   }
+  const closing = new AbortController();
+  const failed = Promise.race([
+    child.ended.then(({ code }) =>
+      failure(`${name} ended in the middle of the run, with exit code ${code}: ${tail(lastLines)}`, {
+        hint:
+          code === 137
+            ? "Something killed it: the usual cause is too little memory."
+            : "Nothing in the rollout may end its process; an error belongs into the rollout that it concerns.",
+      }),
+    ),
+    silence(`${url}/health`, { silenceMs, fetch: request.fetch, signal: closing.signal }).then(() =>
+      failure(`${name} gave no answer for ${silenceMs / 1000} s: ${tail(lastLines)}`, {
+        hint: "Something in it blocks the event loop: a loop without an end, or a long synchronous call.",
+      }),
+    ),
+  ]);
   return {
     url,
     token,
     artifactRoot: request.artifactRoot,
-    ended: child.ended,
-    [Symbol.asyncDispose]: () => dispose(child),
+    failed: new Promise((resolve) => {
+      void failed.then((error) => {
+        if (!closing.signal.aborted) resolve(error);
+      });
+    }),
+    [Symbol.asyncDispose]: async () => {
+      closing.abort();
+      await child.stop();
+    },
   };
 }
 
-async function dispose(child: GuardedProcess): Promise<void> {
-  await child.stop();
+function failure(message: string, options: { readonly hint: string }): OsmosisError {
+  return new OsmosisError("VALIDATION", message, options);
+}
+
+/** Resolves when nothing has answered for so long; never once the signal has aborted. */
+function silence(
+  url: string,
+  options: { readonly silenceMs: number; readonly fetch: typeof fetch; readonly signal: AbortSignal },
+): Promise<void> {
+  const { silenceMs, signal } = options;
+  return new Promise((resolve) => {
+    void (async () => {
+      for (let failures = 0; ;) {
+        await sleep(silenceMs / 12, undefined, { signal });
+        try {
+          const deadline = AbortSignal.timeout(silenceMs / 4);
+          await (await options.fetch(url, { signal: AbortSignal.any([signal, deadline]) })).arrayBuffer();
+          failures = 0;
+        } catch {
+          // Four times: together with the pauses between them a little longer than was promised.
+          if (!signal.aborted && ++failures === 4) return resolve();
+        }
+      }
+    })().catch(() => {});
+  });
 }
 
 /** A TypeScript or JavaScript entrypoint runs on this Node, anything else on Python. */

@@ -11,8 +11,11 @@ import { discardState, endRun } from "../runs/lifecycle.ts";
  * A worker holds a run by a lease: a token that only it knows, until a time that its heartbeats move on. Whoever writes
  * for the run shows the token; when the time has passed, or the run has ended or was given to somebody else, the write
  * is refused with CONFLICT and changes nothing. So of two workers that both believe to hold a run at most one writes.
+ *
+ * A worker that is started again gives up its lease at once, so the time matters only for machines that are lost. It is
+ * long enough for a heartbeat to come through on a machine that has far more to do than cores.
  */
-export const LEASE_SECONDS = 15;
+export const LEASE_SECONDS = 30;
 
 /** The claim to a run that a request makes. */
 export type Lease = { readonly runId: string; readonly token: string };
