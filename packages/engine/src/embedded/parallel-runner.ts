@@ -66,18 +66,23 @@ export function parallelRunner(options: {
             const [i, job] = waiting.shift() ?? [];
             if (i === undefined || job === undefined) return;
             const result = lane.run(job).then((results) => handOver(i, results));
-            // A failure surfaces below, after this thread's own job.
+            // A failure surfaces at the end of the run.
             result.catch(() => {});
             running.push(result);
           }
         }
       };
-      fill();
-      for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-        const [i, job] = next;
-        handOver(i, await sessions.run(job));
+      try {
         fill();
-        await pause();
+        for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+          const [i, job] = next;
+          handOver(i, await sessions.run(job));
+          fill();
+          await pause();
+        }
+      } finally {
+        // Even after a failure no result may arrive later, when the caller has moved on.
+        await Promise.allSettled(running);
       }
       await Promise.all(running);
     },
