@@ -43,6 +43,13 @@ export function work(
   }
 
   async function workOn(job: Job): Promise<void> {
+    if (job.attempt >= MAX_ATTEMPTS) {
+      // Attempts that told no reason died with their process.
+      const reason = new Error("every attempt ended with the process that made it");
+      await options.onGivenUp(job.payload, reason);
+      await queue.fail(job, reason.message);
+      return;
+    }
     const lost = new AbortController();
     const beat = setInterval(
       () => {
