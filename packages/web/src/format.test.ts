@@ -1,5 +1,13 @@
 import { expect, test } from "vitest";
-import { formatAge, formatDuration, formatNumber, formatShare } from "./format.ts";
+import {
+  formatAge,
+  formatBytes,
+  formatConditions,
+  formatDuration,
+  formatEstimate,
+  formatNumber,
+  formatShare,
+} from "./format.ts";
 
 test("durations read like a clock", () => {
   expect([12, 4200, 192_000, 7_500_000, 59_960].map(formatDuration)).toEqual([
@@ -29,4 +37,27 @@ test("an age is counted back from now", () => {
       (iso) => formatAge(iso, now),
     ),
   ).toEqual(["just now", "30 min ago", "10 h ago", "2026-02-01"]);
+});
+
+test("sizes and guesses keep the digits that matter", () => {
+  expect([0, 999, 3_646_977, 999_960, 2_500_000_000].map(formatBytes)).toEqual([
+    "0 B",
+    "999 B",
+    "3.6 MB",
+    "1.0 MB",
+    "2.5 GB",
+  ]);
+  expect([200, 61_000, 400_000, 8_000_000].map(formatEstimate)).toEqual([
+    "1 s",
+    "61 s",
+    "7 min",
+    "2 h 13 min",
+  ]);
+});
+
+test("a pass rate is told with its n and its temperature", () => {
+  expect(formatConditions(1200, 0)).toBe("n = 1,200, T = 0 (greedy)");
+  expect(formatConditions(8, 0.7)).toBe("n = 8, T = 0.7");
+  expect(formatConditions(8, null)).toBe("n = 8, the provider's temperature");
+  expect(formatConditions(undefined, undefined)).toBe("");
 });

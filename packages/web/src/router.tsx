@@ -1,78 +1,76 @@
-import {
-  Outlet,
-  createRootRoute,
-  createRoute,
-  createRouter,
-  notFound,
-  type AnyRouter,
-} from "@tanstack/react-router";
+import { Outlet, createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
 import { DevicePage } from "./account/device-page.tsx";
 import { SignInPage } from "./account/sign-in-page.tsx";
-import { Frame, HomePage, MissingPage, WorkspaceFrame } from "./frame.tsx";
+import { DatasetListPage } from "./datasets/dataset-list-page.tsx";
+import { DatasetPage } from "./datasets/dataset-page.tsx";
+import { CrashPage, Frame, HomePage, MissingPage, WorkspaceFrame } from "./frame.tsx";
+import { ModelListPage } from "./models/model-list-page.tsx";
+import { ModelPage } from "./models/model-page.tsx";
+import { EvalRolloutPage, TrainingRolloutPage } from "./rollouts/rollout-page.tsx";
 import { EvalRunPage } from "./runs/eval-run-page.tsx";
-import { RolloutPage } from "./rollouts/rollout-page.tsx";
-import { RunListPage } from "./runs/run-list-page.tsx";
+import { EvalListPage, OverviewPage, TrainingListPage } from "./runs/run-list-pages.tsx";
 import { TrainingRunPage } from "./runs/training-run-page.tsx";
+import { readDeviceSearch, readListSearch, readRunSearch, readSignInSearch } from "./search.ts";
+import { SecretListPage } from "./secrets/secret-list-page.tsx";
 
-/** The pages and their addresses. `/<workspace>/…` mirrors the links that the platform hands out. */
-export function createAppRouter(): AnyRouter {
+/** The pages and their addresses. Below a workspace they are those of the links that the platform hands out. */
+export function createAppRouter() {
   const root = createRootRoute({ component: Outlet, notFoundComponent: MissingPage });
-  const page = createRoute({ getParentRoute: () => root, id: "page", component: Frame });
   const signIn = createRoute({
     getParentRoute: () => root,
     path: "/sign-in",
     component: SignInPage,
-    validateSearch: (search: Record<string, unknown>) => ({ error: textOf(search["error"]) }),
+    validateSearch: readSignInSearch,
   });
+  const page = createRoute({ getParentRoute: () => root, id: "page", component: Frame });
   const home = createRoute({ getParentRoute: () => page, path: "/", component: HomePage });
   const device = createRoute({
     getParentRoute: () => page,
     path: "/device",
     component: DevicePage,
-    validateSearch: (search: Record<string, unknown>) => ({
-      user_code: textOf(search["user_code"] ?? search["code"]),
-    }),
+    validateSearch: readDeviceSearch,
   });
   const workspace = createRoute({
     getParentRoute: () => page,
     path: "/$workspace",
     component: WorkspaceFrame,
   });
-  const runs = createRoute({ getParentRoute: () => workspace, path: "/", component: RunListPage });
-  const training = createRoute({
-    getParentRoute: () => workspace,
-    path: "/training-runs/$run",
-    component: TrainingRunPage,
-  });
-  const evaluation = createRoute({
-    getParentRoute: () => workspace,
-    path: "/eval-runs/$run",
-    component: EvalRunPage,
-  });
-  const rollout = createRoute({
-    getParentRoute: () => workspace,
-    path: "/$kind/$run/rollouts/$rollout",
-    component: RolloutPage,
-    beforeLoad: ({ params }) => {
-      if (params.kind !== "training-runs" && params.kind !== "eval-runs") notFound({ throw: true });
-    },
-  });
-  const list = createRoute({
-    getParentRoute: () => workspace,
-    path: "/$kind",
-    component: RunListPage,
-    beforeLoad: ({ params }) => {
-      if (params.kind !== "training-runs" && params.kind !== "eval-runs") notFound({ throw: true });
-    },
-  });
+  const within = { getParentRoute: () => workspace };
+  const list = { ...within, validateSearch: readListSearch };
+  const run = { ...within, validateSearch: readRunSearch };
   return createRouter({
+    scrollRestoration: true,
+    defaultErrorComponent: CrashPage,
     routeTree: root.addChildren([
       signIn,
-      page.addChildren([home, device, workspace.addChildren([runs, training, evaluation, rollout, list])]),
+      page.addChildren([
+        home,
+        device,
+        workspace.addChildren([
+          createRoute({ ...within, path: "/", component: OverviewPage }),
+          createRoute({ ...list, path: "/training", component: TrainingListPage }),
+          createRoute({ ...run, path: "/training/$run", component: TrainingRunPage }),
+          createRoute({
+            ...within,
+            path: "/training/$run/rollouts/$rollout",
+            component: TrainingRolloutPage,
+          }),
+          createRoute({ ...list, path: "/eval", component: EvalListPage }),
+          createRoute({ ...run, path: "/eval/$run", component: EvalRunPage }),
+          createRoute({ ...within, path: "/eval/$run/rollouts/$rollout", component: EvalRolloutPage }),
+          createRoute({ ...list, path: "/datasets", component: DatasetListPage }),
+          createRoute({ ...within, path: "/datasets/$dataset", component: DatasetPage }),
+          createRoute({ ...list, path: "/models", component: ModelListPage }),
+          createRoute({ ...within, path: "/models/$model", component: ModelPage }),
+          createRoute({ ...within, path: "/secrets", component: SecretListPage }),
+        ]),
+      ]),
     ]),
   });
 }
 
-function textOf(value: unknown): string | undefined {
-  return typeof value === "string" || typeof value === "number" ? String(value) : undefined;
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: ReturnType<typeof createAppRouter>;
+  }
 }

@@ -1,21 +1,47 @@
-import { useSearch } from "@tanstack/react-router";
-import type { ReactElement } from "react";
+import { useQueryClient } from "@tanstack/react-query";
+import { useRouter, useSearch } from "@tanstack/react-router";
+import { useEffect, type ReactElement } from "react";
+import { WORKSPACES_KEY, useSession } from "../platform.ts";
+import { localPath } from "../search.ts";
+import { rememberWantedPath } from "./wanted-path.ts";
 
 /** Shown to a browser that nobody has signed in: the way in is the link that the command line prints. */
 export function SignInPage(): ReactElement {
-  const { error } = useSearch({ from: "/sign-in" });
+  const { error, to } = useSearch({ from: "/sign-in" });
+  const wanted = localPath(to);
+  const session = useSession({ watch: true });
+  const isSignedIn = session.data !== undefined;
+  const { history } = useRouter();
+  const queries = useQueryClient();
+  useEffect(() => {
+    if (wanted !== undefined) rememberWantedPath(wanted);
+  }, [wanted]);
+  useEffect(() => {
+    if (!isSignedIn) return;
+    // It still says that nobody is signed in.
+    queries.removeQueries({ queryKey: WORKSPACES_KEY });
+    history.replace(wanted ?? "/");
+  }, [isSignedIn, wanted, history, queries]);
   return (
     <main className="centred">
+      <title>Sign in · Osmosis</title>
+      <p className="brand">osmosis</p>
       <h1>Sign in</h1>
       {error === undefined ? null : (
         <p role="alert" className="problem">
-          That link cannot be used any more: each one is good for a single sign-in, for a short time.
+          That link cannot be used any more: each one is good for a single sign-in, within 30 minutes.
         </p>
       )}
       <p>
-        Open the link that <code>osmosis up</code> prints. For a new one run:
+        Open the sign-in link that the platform prints when it starts. This page goes on by itself once you
+        are signed in.
       </p>
-      <pre>osmosis auth link</pre>
+      <h2>No link, or it was used?</h2>
+      <p>
+        Each start prints a fresh one: on the machine that runs the platform, end it with Ctrl-C and start it
+        again. Runs go on where they were.
+      </p>
+      <pre>osmosis up</pre>
     </main>
   );
 }

@@ -1,153 +1,102 @@
-import type { RolloutOutcome, RolloutSummary } from "@osmosis/protocol";
-import { RolloutOutcome as Outcomes } from "@osmosis/protocol";
+import type { RolloutSummary } from "@osmosis/protocol";
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
-import { useState, type ReactElement } from "react";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import type { ReactElement } from "react";
 import { formatDuration, formatNumber } from "../format.ts";
 import { usePlace } from "../frame.tsx";
+import { PAGE_SIZE, Pager } from "../parts/pager.tsx";
+import { Status } from "../parts/status.tsx";
 import { LIVE_MS } from "../platform.ts";
-import { Problem } from "../problem.tsx";
-import { Status } from "../runs/status.tsx";
-
-const PAGE = 50;
-
-type Filter = {
-  readonly phase?: RolloutSummary["phase"];
-  readonly step?: number;
-  readonly outcome?: RolloutOutcome;
-};
+import { Problem, Unanswered } from "../problem.tsx";
+import { FilterBar, type Filter } from "./rollout-filter.tsx";
 
 type RolloutQuery = Filter & { readonly limit: number; readonly offset: number };
 
 type RolloutPage = { readonly rollouts: readonly RolloutSummary[]; readonly total_count: number };
 
-/** The rollouts of a run, a page at a time, by phase, step and outcome. */
+type Kind = "training" | "eval";
+
+/** The rollouts of a run, a page at a time, by phase, step and outcome; what is chosen is part of the address. */
 export function RolloutTable(props: {
   readonly queryKey: readonly string[];
   readonly live: boolean;
-  readonly kind: "training-runs" | "eval-runs";
+  readonly kind: Kind;
   readonly run: string;
   readonly load: (query: RolloutQuery, signal: AbortSignal) => Promise<RolloutPage>;
 }): ReactElement {
-  const [filter, setFilter] = useState<Filter>({});
-  const [offset, setOffset] = useState(0);
+  const { phase, step, outcome, offset = 0 } = useSearch({ from: `/page/$workspace/${props.kind}/$run` });
+  const navigate = useNavigate();
+  const filter = { phase, step, outcome };
   const page = useQuery({
-    queryKey: [...props.queryKey, "rollouts", filter, offset],
-    queryFn: ({ signal }) => props.load({ ...filter, limit: PAGE, offset }, signal),
+    queryKey: [...props.queryKey, "rollouts", filter, offset, props.live],
+    queryFn: ({ signal }) => props.load({ ...filter, limit: PAGE_SIZE, offset }, signal),
     refetchInterval: props.live ? LIVE_MS * 2 : false,
     placeholderData: (before) => before,
   });
-  const choose = (next: Filter): void => {
-    setFilter(next);
-    setOffset(0);
+  const show = (next: Filter, from = 0): void => {
+    // Filtering is no journey: "back" leaves the list.
+    void navigate({
+      to: ".",
+      search: { tab: "rollouts", ...next, ...(from === 0 ? {} : { offset: from }) },
+      replace: from === 0 && offset === 0,
+      resetScroll: false,
+    });
   };
+  const rollouts = page.data?.rollouts ?? [];
   return (
     <>
-      <FilterBar filter={filter} training={props.kind === "training-runs"} onChange={choose} />
-      {page.error === null ? null : <Problem error={page.error} />}
+      <FilterBar filter={filter} hasSteps={props.kind === "training"} onChange={show} />
       {page.data === undefined ? (
-        <p className="waiting">Loading…</p>
+        <Unanswered query={page} />
       ) : (
-        <Rows {...props} rollouts={page.data.rollouts} />
-      )}
-      <Pager
-        offset={offset}
-        shown={page.data?.rollouts.length ?? 0}
-        total={page.data?.total_count ?? 0}
-        onMove={setOffset}
-      />
-    </>
-  );
-}
-
-function FilterBar(props: {
-  readonly filter: Filter;
-  readonly training: boolean;
-  readonly onChange: (filter: Filter) => void;
-}): ReactElement {
-  const { phase: _phase, ...withoutPhase } = props.filter;
-  const { outcome: _outcome, ...withoutOutcome } = props.filter;
-  const { step: _step, ...withoutStep } = props.filter;
-  return (
-    <form className="filters" onSubmit={(event) => event.preventDefault()}>
-      {props.training ? (
         <>
-          <label>
-            Phase{" "}
-            <select
-              value={props.filter.phase ?? ""}
-              onChange={({ target: { value } }) =>
-                props.onChange(
-                  value === "train" || value === "validation"
-                    ? { ...props.filter, phase: value }
-                    : withoutPhase,
-                )
-              }
-            >
-              <option value="">all</option>
-              <option value="train">train</option>
-              <option value="validation">validation</option>
-            </select>
-          </label>
-          <label>
-            Step{" "}
-            <input
-              type="number"
-              min={1}
-              value={props.filter.step ?? ""}
-              onChange={({ target: { valueAsNumber } }) =>
-                props.onChange(
-                  Number.isInteger(valueAsNumber) ? { ...props.filter, step: valueAsNumber } : withoutStep,
-                )
-              }
-            />
-          </label>
+          {page.error === null ? null : <Problem error={page.error} />}
+          {rollouts.length === 0 ? (
+            <p className="empty">
+              {(phase ?? step ?? outcome ?? (offset > 0 ? offset : undefined))
+                ? "No rollout is like that."
+                : props.live
+                  ? "No rollout has ended yet."
+                  : "The run has no rollouts."}
+            </p>
+          ) : (
+            <div className={page.isPlaceholderData ? "scroll stale" : "scroll"}>
+              <Rows rollouts={rollouts} kind={props.kind} run={props.run} />
+            </div>
+          )}
+          <Pager
+            offset={offset}
+            shown={rollouts.length}
+            total={page.data.total_count}
+            onMove={(next) => show(filter, next)}
+          />
         </>
-      ) : null}
-      <label>
-        Outcome{" "}
-        <select
-          value={props.filter.outcome ?? ""}
-          onChange={({ target: { value } }) => {
-            const outcome = Outcomes.safeParse(value);
-            props.onChange(outcome.success ? { ...props.filter, outcome: outcome.data } : withoutOutcome);
-          }}
-        >
-          <option value="">all</option>
-          {Outcomes.options.map((outcome) => (
-            <option key={outcome}>{outcome}</option>
-          ))}
-        </select>
-      </label>
-    </form>
+      )}
+    </>
   );
 }
 
 function Rows(props: {
   readonly rollouts: readonly RolloutSummary[];
-  readonly kind: "training-runs" | "eval-runs";
+  readonly kind: Kind;
   readonly run: string;
 }): ReactElement {
-  const { workspace } = usePlace();
-  const training = props.kind === "training-runs";
-  if (props.rollouts.length === 0) return <p className="waiting">No rollout here yet.</p>;
+  const training = props.kind === "training";
   return (
-    <table>
+    <table className="rows">
       <thead>
         <tr>
           <th>Rollout</th>
           {training ? (
             <>
+              <th>Step</th>
               <th>Phase</th>
-              <th className="number">Step</th>
             </>
           ) : null}
-          <th className="number">Row</th>
-          <th className="number">Sample</th>
           <th>Outcome</th>
           <th className="number">Reward</th>
-          <th className="number">Calls</th>
-          <th className="number">Tokens</th>
+          <th className="number wide-only">Model calls</th>
+          <th className="number wide-only">Tokens</th>
           <th className="number">Time</th>
         </tr>
       </thead>
@@ -155,27 +104,27 @@ function Rows(props: {
         {props.rollouts.map((rollout) => (
           <tr key={rollout.id}>
             <td>
-              <Link
-                to="/$workspace/$kind/$run/rollouts/$rollout"
-                params={{ workspace: workspace.name, kind: props.kind, run: props.run, rollout: rollout.id }}
-              >
-                open
-              </Link>
+              <RolloutLink rollout={rollout} kind={props.kind} run={props.run} />
             </td>
             {training ? (
               <>
+                <td>{rollout.step}</td>
                 <td>{rollout.phase}</td>
-                <td className="number">{rollout.step}</td>
               </>
             ) : null}
-            <td className="number">{rollout.row_index}</td>
-            <td className="number">{rollout.sample_index}</td>
-            <td title={rollout.error ?? undefined}>
+            <td>
               <Status value={rollout.outcome} />
+              {rollout.error === null ? null : (
+                <small className="error" dir="auto" title={rollout.error.slice(0, 1000)}>
+                  {rollout.error.slice(0, 200)}
+                </small>
+              )}
             </td>
             <td className="number">{formatNumber(rollout.reward)}</td>
-            <td className="number">{rollout.model_calls}</td>
-            <td className="number">{rollout.prompt_tokens + rollout.completion_tokens}</td>
+            <td className="number wide-only">{rollout.model_calls}</td>
+            <td className="number wide-only">
+              {(rollout.prompt_tokens + rollout.completion_tokens).toLocaleString("en")}
+            </td>
             <td className="number">{formatDuration(rollout.duration_ms)}</td>
           </tr>
         ))}
@@ -184,30 +133,22 @@ function Rows(props: {
   );
 }
 
-function Pager(props: {
-  readonly offset: number;
-  readonly shown: number;
-  readonly total: number;
-  readonly onMove: (offset: number) => void;
-}): ReactElement | null {
-  if (props.total === 0) return null;
-  const end = props.offset + props.shown;
-  return (
-    <div className="pager">
-      <button
-        type="button"
-        className="quiet"
-        disabled={props.offset === 0}
-        onClick={() => props.onMove(Math.max(0, props.offset - PAGE))}
-      >
-        Newer
-      </button>
-      <span>
-        {props.offset + 1} to {end} of {props.total}
-      </span>
-      <button type="button" className="quiet" disabled={end >= props.total} onClick={() => props.onMove(end)}>
-        Older
-      </button>
-    </div>
+function RolloutLink(props: {
+  readonly rollout: RolloutSummary;
+  readonly kind: Kind;
+  readonly run: string;
+}): ReactElement {
+  const { workspace } = usePlace();
+  const { rollout } = props;
+  const params = { workspace: workspace.name, run: props.run, rollout: rollout.id };
+  const name = `row ${rollout.row_index}, sample ${rollout.sample_index}`;
+  return props.kind === "training" ? (
+    <Link to="/$workspace/training/$run/rollouts/$rollout" params={params}>
+      {name}
+    </Link>
+  ) : (
+    <Link to="/$workspace/eval/$run/rollouts/$rollout" params={params}>
+      {name}
+    </Link>
   );
 }

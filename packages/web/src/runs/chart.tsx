@@ -1,86 +1,70 @@
-import { useEffect, useRef, type ReactElement } from "react";
-import uPlot from "uplot";
+import { useEffect, useRef, useState, useSyncExternalStore, type ReactElement } from "react";
+import { formatNumber, formatShare } from "../format.ts";
+import { aligned, type Curves } from "./curves.ts";
+import type { Plot } from "./plot.ts";
 
-export type Series = {
-  readonly label: string;
-  readonly points: readonly { readonly step: number; readonly value: number }[];
-};
-
-const HEIGHT = 200;
-const COLOURS = ["#0f766e", "#b45309", "#6d28d9", "#be123c"];
-
-/** Curves over training steps. What a pointer shows is also in the table of the last values below. */
-export function Chart({
-  title,
-  series,
-}: {
-  readonly title: string;
-  readonly series: readonly Series[];
-}): ReactElement {
+/** Curves over the steps of a training run. The legend says the newest values, or those under the pointer. */
+export function Chart({ curves }: { readonly curves: Curves }): ReactElement {
   const place = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot | undefined>(undefined);
-  const labels = series.map(({ label }) => label).join("\n");
+  const plot = useRef<Plot | undefined>(undefined);
+  const newest = useRef(curves);
+  const [index, setIndex] = useState<number | undefined>(undefined);
+  const isDark = useIsDark();
+  const labels = curves.series.map(({ label }) => label).join("\n");
+
+  useEffect(() => {
+    newest.current = curves;
+    plot.current?.show(curves);
+  }, [curves]);
 
   useEffect(() => {
     const element = place.current;
     if (element === null) return;
-    const style = getComputedStyle(element);
-    const grid = { stroke: style.getPropertyValue("--line"), width: 1 };
-    const axis = { stroke: style.getPropertyValue("--quiet"), grid, ticks: grid };
-    const created = new uPlot(
-      {
-        width: element.clientWidth,
-        height: HEIGHT,
-        scales: { x: { time: false } },
-        axes: [axis, { ...axis, size: 56 }],
-        series: [
-          { label: "step" },
-          ...labels.split("\n").map((label, index) => ({
-            label,
-            stroke: COLOURS[index % COLOURS.length] ?? "#0f766e",
-            width: 2,
-            spanGaps: true,
-            points: { size: 4 },
-          })),
-        ],
-      },
-      [[], ...labels.split("\n").map(() => [])],
-      element,
-    );
-    plot.current = created;
-    const watch = new ResizeObserver(() => created.setSize({ width: element.clientWidth, height: HEIGHT }));
-    watch.observe(element);
+    let isGone = false;
+    void import("./plot.ts").then(({ drawPlot }) => {
+      if (!isGone) plot.current = drawPlot(element, newest.current, setIndex);
+    });
     return () => {
-      watch.disconnect();
-      created.destroy();
+      isGone = true;
+      plot.current?.[Symbol.dispose]();
       plot.current = undefined;
     };
-  }, [labels]);
+  }, [labels, isDark]);
 
-  useEffect(() => plot.current?.setData(aligned(series)), [series]);
-
-  const last = series.map(({ points }) => points.at(-1)?.value);
+  const [steps] = aligned(curves.series);
+  const step = index === undefined ? undefined : steps[index];
+  const say = curves.isShare ? formatShare : formatNumber;
   return (
-    <figure className="chart" aria-label={title}>
+    <figure className="chart" aria-label={curves.title}>
       <figcaption>
-        {title}
-        {last[0] === undefined ? null : <strong> {last[0].toFixed(3)}</strong>}
+        <h2>{curves.title}</h2>
+        <span className="quiet">{step === undefined ? "" : `step ${step}`}</span>
       </figcaption>
-      <div ref={place} />
+      <ul className="legend">
+        {curves.series.map(({ label, remark, points }, position) => {
+          const shown = step === undefined ? points.at(-1) : points.find((point) => point.step === step);
+          return (
+            <li key={label}>
+              <span className={`swatch series-${(position % 3) + 1}`} aria-hidden="true" />
+              {label} <strong>{shown === undefined ? "–" : say(shown.value)}</strong>
+              {remark === undefined ? null : <span className="quiet"> {remark}</span>}
+            </li>
+          );
+        })}
+      </ul>
+      <div ref={place} className="plot" />
     </figure>
   );
 }
 
-/** uPlot's form: one axis of all steps, and a value or a gap for each series. */
-export function aligned(series: readonly Series[]): uPlot.AlignedData {
-  const steps = [...new Set(series.flatMap(({ points }) => points.map(({ step }) => step)))].sort(
-    (a, b) => a - b,
+const darkness = window.matchMedia("(prefers-color-scheme: dark)");
+
+function useIsDark(): boolean {
+  return useSyncExternalStore(
+    (onChange) => {
+      darkness.addEventListener("change", onChange);
+      return () => darkness.removeEventListener("change", onChange);
+    },
+    () => darkness.matches,
   );
-  return [
-    steps,
-    ...series.map(({ points }) => {
-      const values = new Map(points.map(({ step, value }) => [step, value]));
-      return steps.map((step) => values.get(step) ?? null);
-    }),
-  ];
 }

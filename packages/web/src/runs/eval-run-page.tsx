@@ -1,178 +1,193 @@
-import { evalRoutes, type EvalResults, type EvalRun, type Proportion } from "@osmosis/protocol";
-import { useMutation, useQuery } from "@tanstack/react-query";
-import { useParams } from "@tanstack/react-router";
-import { Tabs } from "radix-ui";
+import { evalRoutes, type Estimate, type EvalResults, type EvalRun } from "@osmosis/protocol";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams } from "@tanstack/react-router";
 import type { ReactElement } from "react";
-import { formatAge, formatNumber, formatShare } from "../format.ts";
+import { formatConditions, formatDuration, formatEstimate, formatNumber, formatShare } from "../format.ts";
 import { usePlace } from "../frame.tsx";
+import { Fact, Facts } from "../parts/facts.tsx";
+import { Status } from "../parts/status.tsx";
 import { LIVE_MS, isFinal } from "../platform.ts";
-import { Problem } from "../problem.tsx";
+import { Unanswered } from "../problem.tsx";
 import { RolloutTable } from "../rollouts/rollout-table.tsx";
-import { ConfigTable } from "./config-table.tsx";
-import { Fact, Facts } from "./facts.tsx";
+import { ConfigTables } from "./config-tables.tsx";
+import { Meter } from "./meter.tsx";
+import { countedIn } from "./pass-rate.tsx";
+import { RunHeading } from "./run-heading.tsx";
 import { RunLogs } from "./run-logs.tsx";
-import { Status } from "./status.tsx";
+import { RunTabs } from "./run-tabs.tsx";
+
+const FROM = "/page/$workspace/eval/$run";
 
 /** An evaluation run: its numbers with their uncertainty, its rollouts, log and configuration. */
 export function EvalRunPage(): ReactElement {
   const { workspace, client } = usePlace();
-  const { run: name = "" } = useParams({ strict: false });
+  const { run: name } = useParams({ from: FROM });
   const params = { name };
-  const key = [workspace.id, "eval-run", name];
+  const key = [workspace.id, "eval", name];
   const detail = useQuery({
     queryKey: key,
     queryFn: ({ signal }) => client.call(evalRoutes.get, { params, signal }),
     refetchInterval: ({ state }) => (isFinal(state.data?.eval_run.status ?? "pending") ? false : LIVE_MS),
   });
-  if (detail.error !== null) return <Problem error={detail.error} />;
-  if (detail.data === undefined) return <p className="waiting">Loading…</p>;
-  const { eval_run: run, results } = detail.data;
+  if (detail.data === undefined) {
+    return (
+      <main>
+        <Unanswered query={detail} />
+      </main>
+    );
+  }
+  const { eval_run: run, results, config } = detail.data;
   const live = !isFinal(run.status);
   return (
     <main>
-      <Heading run={run} />
-      {run.error === null ? null : (
-        <p role="alert" className="problem">
-          {run.error}
-        </p>
-      )}
-      <Tabs.Root defaultValue="overview">
-        <Tabs.List className="tabs" aria-label="Parts of the run">
-          <Tabs.Trigger value="overview">Overview</Tabs.Trigger>
-          <Tabs.Trigger value="rollouts">Rollouts</Tabs.Trigger>
-          <Tabs.Trigger value="logs">Logs</Tabs.Trigger>
-          <Tabs.Trigger value="configuration">Configuration</Tabs.Trigger>
-        </Tabs.List>
-        <Tabs.Content value="overview">
-          {results === null ? (
-            <p className="waiting">No rollout has ended yet.</p>
-          ) : (
-            <Numbers results={results} attempts={attemptsOf(detail.data.config)} />
-          )}
-        </Tabs.Content>
-        <Tabs.Content value="rollouts">
-          <RolloutTable
-            queryKey={key}
-            live={live}
-            kind="eval-runs"
-            run={run.name}
-            load={(query, signal) => client.call(evalRoutes.rollouts, { params, query, signal })}
-          />
-        </Tabs.Content>
-        <Tabs.Content value="logs">
-          <RunLogs
-            queryKey={key}
-            live={live}
-            load={(signal) => client.call(evalRoutes.logs, { params, query: { limit: 200 }, signal })}
-          />
-        </Tabs.Content>
-        <Tabs.Content value="configuration">
-          <ConfigTable
-            config={detail.data.config}
-            facts={{
-              Commit: detail.data.commit_sha,
-              Branch: detail.data.branch ?? "–",
-              Entrypoint: detail.data.entrypoint,
-            }}
-          />
-        </Tabs.Content>
-      </Tabs.Root>
+      <RunHeading kind="eval" run={run} stop={() => client.call(evalRoutes.stop, { params, body: {} })} />
+      <RunTabs
+        from={FROM}
+        parts={{
+          overview: () =>
+            results === null ? (
+              <p className="empty">Waiting for a worker. The numbers come with the first rollouts.</p>
+            ) : (
+              <Overview run={run} results={results} attempts={attemptsOf(config)} />
+            ),
+          rollouts: () => (
+            <RolloutTable
+              queryKey={key}
+              live={live}
+              kind="eval"
+              run={run.name}
+              load={(query, signal) => client.call(evalRoutes.rollouts, { params, query, signal })}
+            />
+          ),
+          logs: () => (
+            <RunLogs
+              key={run.id}
+              live={live}
+              load={(query, signal) => client.call(evalRoutes.logs, { params, query, signal })}
+            />
+          ),
+          configuration: () => <ConfigTables kind="eval" detail={detail.data} />,
+        }}
+      />
     </main>
   );
 }
 
-function Heading({ run }: { readonly run: EvalRun }): ReactElement {
-  const { client } = usePlace();
-  const stop = useMutation({
-    mutationFn: () => client.call(evalRoutes.stop, { params: { name: run.name }, body: {} }),
-  });
-  return (
-    <div className="heading">
-      <h1>{run.name}</h1>
-      <Status value={run.status} />
-      <span className="quiet">
-        {run.model.name} on {run.rollout.name}, {run.dataset.name} · {formatAge(run.created_at, new Date())}
-      </span>
-      {isFinal(run.status) ? null : (
-        <button
-          type="button"
-          className="quiet"
-          disabled={stop.isPending || stop.isSuccess}
-          onClick={() => stop.mutate()}
-        >
-          {stop.isSuccess ? "Stopping…" : "Stop"}
-        </button>
-      )}
-      {stop.error === null ? null : <Problem error={stop.error} />}
-    </div>
-  );
-}
-
+/** Attempts per row. */
 function attemptsOf(config: Readonly<Record<string, unknown>>): number {
-  const evaluation = config["evaluation"];
-  const attempts =
-    typeof evaluation === "object" && evaluation !== null && "n" in evaluation ? evaluation.n : 1;
-  return typeof attempts === "number" ? attempts : 1;
+  const { n } = config;
+  return typeof n === "number" ? n : 1;
 }
 
-function Numbers({
-  results,
-  attempts,
-}: {
+function Overview(props: {
+  readonly run: EvalRun;
   readonly results: EvalResults;
   readonly attempts: number;
 }): ReactElement {
-  const expected = results.sampled_rows * attempts;
-  const passAtK = Object.entries(results.reward_stats?.pass_at_k ?? {});
+  const { run, results } = props;
+  const expected = results.sampled_rows * props.attempts;
+  const passAtK = Object.entries(results.reward_stats?.pass_at_k ?? {}).filter(([k]) => k !== "1");
+  const n = countedIn(results);
+  const left = timeLeft(run, results.total_runs, expected);
+  const position = `${results.total_runs} of ${expected} rollouts`;
   return (
     <>
-      <div className="progress">
-        <progress value={results.total_runs} max={Math.max(expected, 1)} aria-label="Rollouts" />
-        <span>
-          {results.total_runs} of {expected} rollouts
-        </span>
-      </div>
+      <Meter label="Rollouts" done={results.total_runs} total={expected}>
+        {left === undefined ? position : `${position}, about ${formatEstimate(left)} left`}
+      </Meter>
       <Facts>
         <Fact
           name="Pass rate"
-          remark={`${intervalOf(results.pass_rate_ci)}; threshold ${results.pass_threshold}`}
+          remark={
+            <>
+              {formatConditions(n, results.temperature)}
+              <br />
+              {intervalOf(results.pass_rate_ci, formatShare)}
+              <br />
+              {`a pass is a reward of ${results.pass_threshold} or more`}
+            </>
+          }
         >
-          {formatShare(results.pass_rate)}
+          {n === 0 ? "–" : formatShare(results.pass_rate)}
         </Fact>
-        <Fact name="Mean reward" remark={intervalOf(results.score_ci)}>
-          {formatNumber(results.score)}
-        </Fact>
-        <Fact name="Temperature" remark={results.temperature === 0 ? "greedy" : undefined}>
-          {results.temperature === null ? "the provider's" : results.temperature}
-        </Fact>
-        <Fact name="Rows" remark={`of ${results.total_dataset_rows} in the data set`}>
-          {results.sampled_rows}
-        </Fact>
-        <Fact name="Tokens">{results.total_tokens.toLocaleString("en")}</Fact>
         {passAtK.map(([k, value]) => (
-          <Fact key={k} name={`pass@${k}`}>
+          <Fact
+            key={k}
+            name={`pass@${k}`}
+            remark={`${results.sampled_rows} rows, ${formatConditions(undefined, results.temperature)}`}
+          >
             {formatShare(value)}
           </Fact>
         ))}
+        <Fact
+          name="Mean reward"
+          remark={
+            <>
+              {`over ${results.graded.toLocaleString("en")} graded`}
+              <br />
+              {intervalOf(results.score_ci, formatNumber)}
+            </>
+          }
+        >
+          {formatNumber(results.score)}
+        </Fact>
+        <Fact name="Rows" remark={`of ${results.total_dataset_rows.toLocaleString("en")} in the data set`}>
+          {results.sampled_rows.toLocaleString("en")}
+        </Fact>
+        <Fact name="Tokens">{results.total_tokens.toLocaleString("en")}</Fact>
+        {run.started_at === null || run.completed_at === null ? null : (
+          <Fact name="Duration">
+            {formatDuration(Date.parse(run.completed_at) - Date.parse(run.started_at))}
+          </Fact>
+        )}
       </Facts>
-      <h2>Outcomes</h2>
-      <table className="narrow">
-        <tbody>
-          {Object.entries(results.outcomes).map(([outcome, count]) => (
-            <tr key={outcome}>
-              <th scope="row">
-                <Status value={outcome} />
-              </th>
-              <td className="number">{count}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Outcomes run={run} results={results} />
     </>
   );
 }
 
-function intervalOf(proportion: Proportion | null): string {
-  if (proportion === null) return "no interval";
-  return `95 % interval ${proportion.ci_low.toFixed(3)} to ${proportion.ci_high.toFixed(3)}, n = ${proportion.n}`;
+function Outcomes(props: { readonly run: EvalRun; readonly results: EvalResults }): ReactElement | null {
+  const { workspace } = usePlace();
+  const { outcomes, total_runs: total } = props.results;
+  const rows = Object.entries(outcomes).sort(([, a], [, b]) => b - a);
+  if (rows.length === 0) return null;
+  return (
+    <section aria-labelledby="outcomes">
+      <h2 id="outcomes">How the rollouts ended</h2>
+      <table className="narrow">
+        <tbody>
+          {rows.map(([outcome, count]) => (
+            <tr key={outcome}>
+              <th scope="row">
+                <Status value={outcome} />
+              </th>
+              <td className="number">{count.toLocaleString("en")}</td>
+              <td className="number quiet">{formatShare(count / total)}</td>
+              <td>
+                <Link
+                  to="/$workspace/eval/$run"
+                  params={{ workspace: workspace.name, run: props.run.name }}
+                  search={{ tab: "rollouts", outcome: outcome as keyof typeof outcomes }}
+                >
+                  show
+                </Link>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** At the pace since the start. */
+function timeLeft(run: EvalRun, done: number, expected: number): number | undefined {
+  if (isFinal(run.status) || run.started_at === null || done === 0) return undefined;
+  const elapsed = Date.now() - Date.parse(run.started_at);
+  return elapsed > 0 ? (elapsed / done) * Math.max(expected - done, 0) : undefined;
+}
+
+function intervalOf(estimate: Estimate | null, say: (value: number) => string): string {
+  if (estimate === null) return "";
+  return `95 % CI ${say(estimate.ci_low)} to ${say(estimate.ci_high)}`;
 }

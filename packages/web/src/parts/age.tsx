@@ -1,0 +1,11 @@
+import type { ReactElement } from "react";
+import { formatAge } from "../format.ts";
+
+/** How long ago something was; the exact time in this place's zone appears under the pointer. */
+export function Age({ at }: { readonly at: string }): ReactElement {
+  return (
+    <time dateTime={at} title={new Date(at).toLocaleString("en-GB")}>
+      {formatAge(at, new Date())}
+    </time>
+  );
+}

@@ -1,0 +1,66 @@
+import type { TrainingMetrics } from "@osmosis/protocol";
+import { expect, test } from "vitest";
+import { aligned, curvesOf, timeLeft } from "./curves.ts";
+
+function metricsOf(values: Readonly<Record<string, Readonly<Record<number, number>>>>): TrainingMetrics {
+  return {
+    training_run_id: "t",
+    status: "running",
+    overview: {
+      duration_ms: null,
+      metric_summaries: [],
+      examples_processed_count: 0,
+      latest_step: 0,
+      total_steps: 10,
+    },
+    metrics: Object.entries(values).map(([metric_key, points]) => ({
+      metric_key,
+      title: metric_key,
+      data_points: Object.entries(points).map(([step, value]) => ({
+        step: Number(step),
+        value,
+        timestamp: 0,
+      })),
+    })),
+  };
+}
+
+test("a pass rate names its n and its temperature; charts without values are left out", () => {
+  const metrics = metricsOf({
+    "rollout/pass_rate": { 1: 0.25, 2: 0.5 },
+    "rollout/n": { 1: 128, 2: 127 },
+    "rollout/temperature": { 1: 1, 2: 1 },
+    "eval/validation/pass_rate": { 2: 0.75 },
+    "eval/validation/n": { 2: 200 },
+    "eval/validation/temperature": { 2: 0 },
+  });
+  expect(curvesOf(metrics)).toMatchObject([
+    {
+      title: "Pass rate",
+      isShare: true,
+      series: [
+        { label: "training", remark: "n = 127, T = 1", points: [{ value: 0.25 }, { value: 0.5 }] },
+        { label: "validation", remark: "n = 200, T = 0 (greedy)", points: [{ step: 2, value: 0.75 }] },
+      ],
+    },
+  ]);
+  expect(curvesOf(undefined)).toEqual([]);
+});
+
+test("series with other steps share one axis, with gaps", () => {
+  const a = { label: "a", points: [1, 2, 3].map((step) => ({ step, value: step / 10 })) };
+  const b = { label: "b", points: [{ step: 2, value: 9 }] };
+  expect(aligned([a, b])).toEqual([
+    [1, 2, 3],
+    [0.1, 0.2, 0.3],
+    [null, 9, null],
+  ]);
+});
+
+test("the time left goes by the pace of the newest steps", () => {
+  const startedAt = new Date(0).toISOString();
+  const at = (...committedAt: number[]) => timeLeft({ startedAt, totalSteps: 10, committedAt });
+  expect([at(), at(4000), at(60_000, 61_000, 62_000)]).toEqual([undefined, 36_000, 7000]);
+  expect(at(...Array.from({ length: 10 }, (_, step) => step * 1000))).toBe(0);
+  expect(timeLeft({ startedAt, totalSteps: null, committedAt: [1] })).toBeUndefined();
+});

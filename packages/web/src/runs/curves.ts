@@ -1,0 +1,128 @@
+import type { TrainingMetrics } from "@osmosis/protocol";
+import { formatConditions } from "../format.ts";
+
+export type Point = { readonly step: number; readonly value: number };
+
+export type Series = {
+  readonly label: string;
+  /** Under which conditions the values were measured. */
+  readonly remark?: string;
+  readonly points: readonly Point[];
+};
+
+export type Curves = {
+  readonly title: string;
+  /** Values are shares: the axis goes from 0 to 1. */
+  readonly isShare: boolean;
+  readonly series: readonly Series[];
+};
+
+type Source = {
+  readonly label: string;
+  readonly key: string;
+  readonly n?: string;
+  readonly temperature?: string;
+};
+
+const TRAINING = { label: "training", n: "rollout/n", temperature: "rollout/temperature" };
+const VALIDATION = {
+  label: "validation",
+  n: "eval/validation/n",
+  temperature: "eval/validation/temperature",
+};
+
+/** The charts of a training run by the platform's metric keys. */
+const CHARTS: readonly { readonly title: string; readonly isShare?: boolean; readonly sources: Source[] }[] =
+  [
+    {
+      title: "Reward",
+      sources: [
+        { ...TRAINING, key: "rollout/raw_reward" },
+        { ...VALIDATION, key: "eval/validation/reward" },
+      ],
+    },
+    {
+      title: "Pass rate",
+      isShare: true,
+      sources: [
+        { ...TRAINING, key: "rollout/pass_rate" },
+        { ...VALIDATION, key: "eval/validation/pass_rate" },
+      ],
+    },
+    { title: "Entropy", sources: [{ label: "nats per token", key: "train/entropy_loss" }] },
+    { title: "Gradient norm", sources: [{ label: "before clipping", key: "train/grad_norm" }] },
+    { title: "Response length", sources: [{ label: "tokens, mean", key: "rollout/response_lengths" }] },
+    {
+      title: "Truncated rollouts",
+      isShare: true,
+      sources: [{ label: "share", key: "rollout/truncated_ratio" }],
+    },
+    {
+      title: "Groups that teach nothing",
+      isShare: true,
+      sources: [{ label: "share with equal rewards", key: "rollout/group/all_same" }],
+    },
+    { title: "Time per step", sources: [{ label: "seconds", key: "perf/step_time" }] },
+  ];
+
+/** The charts for which the run has values so far. */
+export function curvesOf(metrics: TrainingMetrics | undefined): Curves[] {
+  return CHARTS.map(({ title, isShare = false, sources }) => ({
+    title,
+    isShare,
+    series: sources.flatMap((source) => seriesOf(metrics, source)),
+  })).filter(({ series }) => series.length > 0);
+}
+
+function seriesOf(metrics: TrainingMetrics | undefined, source: Source): Series[] {
+  const points = pointsOf(metrics, source.key);
+  if (points.length === 0) return [];
+  const remark = formatConditions(
+    source.n === undefined ? undefined : lastOf(metrics, source.n),
+    source.temperature === undefined ? undefined : lastOf(metrics, source.temperature),
+  );
+  return [{ label: source.label, points, ...(remark === "" ? {} : { remark }) }];
+}
+
+function pointsOf(metrics: TrainingMetrics | undefined, key: string): readonly Point[] {
+  return metrics?.metrics.find(({ metric_key }) => metric_key === key)?.data_points ?? [];
+}
+
+/** The newest value of a metric. */
+export function lastOf(metrics: TrainingMetrics | undefined, key: string): number | undefined {
+  return pointsOf(metrics, key).at(-1)?.value;
+}
+
+/** Columns for a plot: all steps in order, and for each series a value or a gap at each. */
+export function aligned(series: readonly Series[]): [steps: number[], ...values: (number | null)[][]] {
+  const steps = [...new Set(series.flatMap(({ points }) => points.map(({ step }) => step)))].sort(
+    (a, b) => a - b,
+  );
+  return [
+    steps,
+    ...series.map(({ points }) => {
+      const values = new Map(points.map(({ step, value }) => [step, value]));
+      return steps.map((step) => values.get(step) ?? null);
+    }),
+  ];
+}
+
+/**
+ * Milliseconds that the steps which are left will take at the pace of the newest ones; undefined before the first.
+ * Only times that the platform wrote are compared, never this computer's clock.
+ */
+export function timeLeft(run: {
+  readonly startedAt: string | null;
+  readonly totalSteps: number | null;
+  /** When the steps were committed, in order. */
+  readonly committedAt: readonly number[];
+}): number | undefined {
+  const { startedAt, totalSteps } = run;
+  const recent = run.committedAt.slice(-20);
+  const last = recent.at(-1);
+  if (last === undefined || startedAt === null || totalSteps === null) return undefined;
+  const before = recent.length > 1 ? recent[0] : Date.parse(startedAt);
+  const steps = Math.max(recent.length - 1, 1);
+  const pace = (last - (before ?? last)) / steps;
+  return pace * Math.max(totalSteps - run.committedAt.length, 0);
+}
