@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { basename, dirname, join, posix, relative, resolve } from "node:path";
 import { expect, test } from "vitest";
 
@@ -41,7 +41,8 @@ const tracked = execFileSync("git", ["ls-files", "-co", "--exclude-standard"], {
   encoding: "utf8",
 })
   .split("\n")
-  .filter((path) => path !== "");
+  // A file that was deleted but not committed yet is still listed.
+  .filter((path) => path !== "" && existsSync(join(root, path)));
 
 const sources = tracked
   .filter((path) => /^packages\/[^/]+\/src\/.*\.tsx?$/.test(path))

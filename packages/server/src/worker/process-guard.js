@@ -14,6 +14,7 @@ function end() {
 }
 
 function signalGroup(signal) {
+  if (child.pid === undefined) return; // It never started.
   try {
     process.kill(-child.pid, signal);
   } catch {

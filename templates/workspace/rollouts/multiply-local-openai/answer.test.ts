@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { answerIn } from "./answer.ts";
 import { product } from "./tools.ts";
 
-test("the answer is the number after the last marker", () => {
+void test("the answer is the number after the last marker", () => {
   assert.deepEqual(
     ["#### 2.275", "as in #### 1, so\n#### -3.5", "####   42", "the answer is 7", "#### seven", ""].map(
       answerIn,
@@ -12,6 +12,6 @@ test("the answer is the number after the last marker", () => {
   );
 });
 
-test("products have four decimal places and no negative zero", () => {
+void test("products have four decimal places and no negative zero", () => {
   assert.deepEqual([product(-3.25, -0.7), product(0.1, 0.2), product(-1, 0)], [2.275, 0.02, 0]);
 });
