@@ -44,11 +44,13 @@ async function run(): Promise<void> {
   );
   await using stack = new AsyncDisposableStack();
   let handler: Handler = answerStarting;
-  const listening = stack.use(await listen(config, (request) => handler(request)));
+  const listening = await listen(config, (request, bindings) => handler(request, bindings));
   const url = config.publicUrl ?? listening.url;
   const platform = stack.use(await openPlatform({ config, url, now: () => new Date(), log }));
+  // Closed first, so that what runs ends before the database does.
+  stack.use(listening);
   const app = createApp(platform);
-  handler = (request) => app.fetch(request);
+  handler = (request, bindings) => app.fetch(request, bindings);
   const stopped = stopSignal();
   const signInUrl = await platform.accounts.createSignInLink(platform.owner.email);
   announce({ event: "listening", url, port: listening.port, pid: process.pid, sign_in_url: signInUrl });

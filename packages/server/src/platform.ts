@@ -4,7 +4,7 @@ import type { BlobStore } from "./blobs/blob-store.ts";
 import { openFolderStore } from "./blobs/folder-store.ts";
 import { createSignedUrls, type SignedUrls } from "./blobs/signed-urls.ts";
 import type { ServerConfig } from "./config.ts";
-import { prepareDataFolder } from "./database/data-folder.ts";
+import { prepareDataFolder, removeLeftovers } from "./database/data-folder.ts";
 import { lockFolder } from "./database/folder-lock.ts";
 import { openDatabase, type DatabaseLocation } from "./database/open.ts";
 import type { Tables } from "./database/tables.ts";
@@ -83,6 +83,7 @@ export async function openPlatform(parts: {
     opened.use(await lockFolder(config.dataFolder));
   }
   const database = opened.use(await openDatabase(location));
+  await removeLeftovers(config.dataFolder);
   const { db } = database;
   const keys = await openKeys(config.dataFolder, config.masterKey);
   const localSecret = await readOrCreateSecret(config.dataFolder, "local-secret");

@@ -38,9 +38,10 @@ export async function startTestServer(
   stack.defer(() => rm(dataFolder, { recursive: true, force: true }));
   let skewMs = 0;
   let handler: Handler = answerNothing;
-  const { port, url } = stack.use(
-    await listen({ host: "127.0.0.1", port: 0 }, (request) => handler(request)),
+  const listening = await listen({ host: "127.0.0.1", port: 0 }, (request, bindings) =>
+    handler(request, bindings),
   );
+  const { port, url } = listening;
   const config = { ...readConfig({ dataFolder, port }, toolVariables()), ...options.config };
   const platform = stack.use(
     await openPlatform({
@@ -53,8 +54,9 @@ export async function startTestServer(
       database: options.database ?? (await memoryDatabase()),
     }),
   );
+  stack.use(listening);
   const app = createApp(platform);
-  handler = (request) => app.fetch(request);
+  handler = (request, bindings) => app.fetch(request, bindings);
   const minted = await platform.accounts.tokens.mint({
     userId: platform.owner.id,
     kind: "personal",

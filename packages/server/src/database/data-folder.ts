@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { mkdir, open, rm, statfs } from "node:fs/promises";
+import { mkdir, open, readdir, rm, statfs } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { OsmosisError } from "@osmosis/protocol";
 import { storageProblem } from "./storage-problem.ts";
@@ -38,6 +38,18 @@ export async function prepareDataFolder(folder: string): Promise<void> {
         hint: `Free at least ${NEEDED_BYTES / 1024 ** 2} MiB, or choose another folder with --data.`,
       },
     );
+  }
+}
+
+/** Where things are made aside before they are renamed into place, below the data folder. */
+const PLACES = ["git", "cache/packages", "cache/seed", "blobs/incoming"];
+
+/** Removes what a killed server had half made. Only whoever holds the folder's lock may do this. */
+export async function removeLeftovers(folder: string): Promise<void> {
+  for (const place of PLACES) {
+    const names = await readdir(join(folder, place)).catch(() => []);
+    const leftovers = names.filter((name) => place === "blobs/incoming" || name.startsWith("incoming-"));
+    for (const name of leftovers) await rm(join(folder, place, name), { recursive: true, force: true });
   }
 }
 

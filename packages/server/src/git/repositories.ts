@@ -219,7 +219,8 @@ const SETTINGS: Readonly<Record<string, string>> = {
   "receive.fsckObjects": "true",
   "receive.denyDeleteCurrent": "refuse",
   "http.receivepack": "true",
-  "gc.auto": "0",
+  // Now and then a push waits until Git has tidied up, rather than leave a process behind that does.
+  "gc.autoDetach": "false",
 };
 
 async function* outputOf(child: GitProcess, args: readonly string[]): AsyncGenerator<Buffer> {

@@ -1,8 +1,9 @@
 import { createServer, type Server } from "node:http";
-import { getRequestListener } from "@hono/node-server";
+import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 
-export type Handler = (request: Request) => Response | Promise<Response>;
+/** Answers a request; the second parameter tells whose connection it came on. */
+export type Handler = (request: Request, bindings: HttpBindings) => Response | Promise<Response>;
 
 /** A listening server. Closing it lets running requests end for a moment, and then cuts them. */
 export interface Listening extends AsyncDisposable {
@@ -20,7 +21,10 @@ const DRAIN_MS = 1500;
  * @throws {OsmosisError} CONFLICT when the port is taken; NETWORK when the address cannot be used.
  */
 export async function listen(address: { host: string; port: number }, handler: Handler): Promise<Listening> {
-  const listener = getRequestListener(handler, { overrideGlobalObjects: false });
+  // Bindings of HTTP/2 are possible in theory; this server speaks HTTP/1.
+  const listener = getRequestListener((request, bindings) => handler(request, bindings as HttpBindings), {
+    overrideGlobalObjects: false,
+  });
   // The listener answers failures itself; its promise never rejects.
   const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));
   // Uploads and pushes may take as long as they take.

@@ -207,6 +207,16 @@ withDatabaseLocation("accounts", (locate) => {
     expect(await session()).toMatchObject({ status: 401 });
   });
 
+  test("guessing passwords is stopped after ten attempts", async () => {
+    const statuses = [];
+    for (let attempt = 0; attempt < 12; attempt += 1) statuses.push(await guessPassword(server, attempt));
+    expect(statuses.at(0)).toBe(401);
+    expect(statuses.at(-1)).toBe(429);
+    server.advance(61_000);
+    expect(await guessPassword(server, 0)).toBe(401);
+    server.advance(-61_000);
+  });
+
   test("nobody registers by themselves, nor asks the library for a link", async () => {
     for (const path of [
       "/api/auth/sign-up/email",
@@ -230,4 +240,18 @@ withDatabaseLocation("accounts", (locate) => {
 
 function refusal(code: string) {
   return { status: 401, body: { code, error: expect.any(String), hint: expect.any(String) } };
+}
+
+/** One attempt, from an address that the client made up; the status of the answer. */
+async function guessPassword(server: TestServer, attempt: number): Promise<number> {
+  const response = await server.request("POST", "/api/auth/sign-in/email", {
+    token: null,
+    headers: {
+      origin: server.url,
+      "x-forwarded-for": `10.0.0.${attempt}`,
+      "x-osmosis-client-address": `10.1.0.${attempt}`,
+    },
+    json: { email: "nobody@example.com", password: `guess ${attempt}` },
+  });
+  return response.status;
 }

@@ -2,15 +2,19 @@ import { betterAuth } from "better-auth";
 import { magicLink } from "better-auth/plugins";
 import { CamelCasePlugin, type Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
+import { createAttemptLimit } from "./attempt-limit.ts";
 
 /** The sign-in link's token lives this long; it is good for one use. */
 const SIGN_IN_LINK_SECONDS = 30 * 60;
+
+/** Tells the auth library the address of the client; the server sets it from the connection, over what was sent. */
+export const CLIENT_ADDRESS_HEADER = "x-osmosis-client-address";
 
 /**
  * The auth library on our tables: people, passwords and browser sessions. It speaks camelCase, the tables snake_case;
  * the plugin of the query builder translates, so its field names need no mapping of ours.
  */
-export function createAuth(parts: { db: Kysely<Tables>; url: string; secret: string }) {
+export function createAuth(parts: { db: Kysely<Tables>; url: string; secret: string; now: () => Date }) {
   // The library hands a sign-in link to a callback, because it usually goes out by e-mail. Ours is returned to the
   // caller who asked for it, who names the request by a nonce.
   const requestedLinks = new Map<string, (token: string) => void>();
@@ -27,6 +31,15 @@ export function createAuth(parts: { db: Kysely<Tables>; url: string; secret: str
     emailAndPassword: { enabled: true, disableSignUp: true, minPasswordLength: 8 },
     trustedOrigins: loopbackTwins(parts.url),
     telemetry: { enabled: false },
+    // Guessing passwords is slow: ten attempts a minute from one address.
+    rateLimit: {
+      enabled: true,
+      window: 60,
+      max: 600,
+      customRules: { "/sign-in/email": { window: 60, max: 10 } },
+      customStorage: createAttemptLimit(parts.now),
+    },
+    advanced: { ipAddress: { ipAddressHeaders: [CLIENT_ADDRESS_HEADER] } },
     // The server answers only these paths of the library; see routes.ts.
     disabledPaths: ["/sign-in/magic-link"],
     plugins: [
@@ -34,6 +47,8 @@ export function createAuth(parts: { db: Kysely<Tables>; url: string; secret: str
         expiresIn: SIGN_IN_LINK_SECONDS,
         disableSignUp: true,
         storeToken: "hashed",
+        // Nobody guesses a link, and its requests come from the server itself.
+        rateLimit: { window: 60, max: 600 },
         sendMagicLink({ token, metadata }) {
           const nonce: unknown = metadata?.["nonce"];
           if (typeof nonce === "string") requestedLinks.get(nonce)?.(token);

@@ -1,3 +1,4 @@
+import { getConnInfo } from "@hono/node-server/conninfo";
 import { OsmosisError, authRoutes } from "@osmosis/protocol";
 import type { Hono } from "hono";
 import { z } from "zod";
@@ -31,7 +32,9 @@ export function accountRoutes(platform: Platform): Hono<AppEnv> {
   const signedIn = requireUser(platform);
 
   for (const path of AUTH_LIBRARY_PATHS) {
-    app.on(["GET", "POST"], `/api/auth${path}`, (c) => accounts.handleAuthRequest(c.req.raw));
+    app.on(["GET", "POST"], `/api/auth${path}`, (c) =>
+      accounts.handleAuthRequest(c.req.raw, getConnInfo(c).remote.address ?? "unknown"),
+    );
   }
 
   app.get("/sign-in", async (c, next) => {

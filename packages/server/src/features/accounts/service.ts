@@ -3,7 +3,7 @@ import { OsmosisError } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
 import type { Keys } from "../../keys.ts";
-import { createAuth } from "./auth.ts";
+import { CLIENT_ADDRESS_HEADER, createAuth } from "./auth.ts";
 import { createDeviceGrants } from "./device-grants.ts";
 import { createTokens, type MintedToken } from "./tokens.ts";
 
@@ -30,14 +30,21 @@ export function createAccounts(parts: { db: Kysely<Tables>; now: () => Date; url
     db,
     url,
     secret: parts.keys.derive("sessions").toString("base64"),
+    now: parts.now,
   });
 
   return {
     tokens,
     devices,
 
-    /** The auth library's own routes, below `/api/auth`. */
-    handleAuthRequest: (request: Request): Promise<Response> => auth.handler(request),
+    /** The auth library's own routes, below `/api/auth`. The address counts how often somebody tries a password. */
+    async handleAuthRequest(request: Request, clientAddress: string): Promise<Response> {
+      const headers = new Headers(request.headers);
+      headers.set(CLIENT_ADDRESS_HEADER, clientAddress);
+      const { method, url: address } = request;
+      const body = method === "GET" ? null : await request.text();
+      return await auth.handler(new Request(address, { method, headers, body }));
+    },
 
     /**
      * Adds a person. Without a password they can sign in by link only.
