@@ -44,6 +44,12 @@ export const SyncEvent = z.object({
 });
 export type SyncEvent = z.infer<typeof SyncEvent>;
 
+/** What a member may do: an owner everything, an admin all but deleting the workspace, a member work in it. */
+export const Role = z.enum(["owner", "admin", "member"]);
+
+export const Member = z.object({ id: z.string(), email: z.string(), name: z.string(), role: Role });
+export type Member = z.infer<typeof Member>;
+
 export const workspaceRoutes = {
   list: route({
     method: "GET",
@@ -65,6 +71,33 @@ export const workspaceRoutes = {
     access: "workspace",
     query: PageQuery.extend({ branch: z.string().optional() }),
     response: z.object({ rollouts: z.array(Rollout), ...pageFields }),
+  }),
+  members: route({
+    method: "GET",
+    path: "/api/workspaces/{workspace}/members",
+    access: "workspace",
+    response: z.object({ members: z.array(Member) }),
+  }),
+  /**
+   * Adds a person by address, or changes their role; for owners and admins. Somebody new to the server is registered,
+   * and the answer holds a link that signs them in, once, within half an hour.
+   */
+  setMember: route({
+    method: "POST",
+    path: "/api/workspaces/{workspace}/members",
+    access: "workspace",
+    body: z.object({
+      email: z.email(),
+      name: z.string().min(1).max(200).optional(),
+      role: Role.default("member"),
+    }),
+    response: z.object({ member: Member, sign_in_url: z.string().nullable() }),
+  }),
+  removeMember: route({
+    method: "DELETE",
+    path: "/api/workspaces/{workspace}/members/{user_id}",
+    access: "workspace",
+    response: z.object({}),
   }),
   syncEvents: route({
     method: "GET",

@@ -60,8 +60,8 @@ describe("the seed of a workspace", { timeout: 240_000 }, () => {
       environment: toolEnvironment,
     });
     const probe =
-      'const sdk = await import("@osmosis/sdk"); if (!("AgentWorkflow" in sdk)) throw new Error("empty");';
-    await runProgram(process.execPath, ["--input-type=module", "--eval", probe], {
+      'const sdk = await import(process.argv[1]); if (!("AgentWorkflow" in sdk)) throw new Error("empty");';
+    await runProgram(process.execPath, ["--input-type=module", "--eval", probe, "@osmosis/sdk"], {
       folder: made,
       environment: toolEnvironment,
     });

@@ -135,6 +135,14 @@ export function createAccounts(parts: { db: Kysely<Tables>; now: () => Date; url
       return await tokens.mint({ userId, kind: "device", name: deviceName, lifetimeDays: DEVICE_TOKEN_DAYS });
     },
 
+    async userByEmail(email: string): Promise<User | undefined> {
+      return await db
+        .selectFrom("users")
+        .select(["id", "email", "name"])
+        .where("email", "=", email.toLowerCase())
+        .executeTakeFirst();
+    },
+
     async userById(userId: string): Promise<User | undefined> {
       return await db
         .selectFrom("users")

@@ -1,14 +1,15 @@
-import { pageOf, workspaceRoutes as routes, type Workspace } from "@osmosis/protocol";
+import { OsmosisError, pageOf, workspaceRoutes as routes, type Workspace } from "@osmosis/protocol";
 import type { Hono } from "hono";
 import type { AppEnv } from "../../http/context.ts";
 import { createRouter } from "../../http/router.ts";
 import type { Platform } from "../../platform.ts";
 import type { WorkspaceAccess } from "./service.ts";
+import type { Role } from "./tables.ts";
 import { listRollouts, listSyncEvents } from "./store.ts";
 
 /** Workspaces, their repositories' sync history, and the rollouts that were found. */
 export function workspaceRoutes(platform: Platform): Hono<AppEnv> {
-  const { db, workspaces } = platform;
+  const { accounts, db, workspaces } = platform;
   const router = createRouter(platform);
 
   router.on(routes.list, async ({ user }) => ({
@@ -36,6 +37,26 @@ export function workspaceRoutes(platform: Platform): Hono<AppEnv> {
     };
   });
 
+  router.on(routes.members, async ({ workspace }) => ({ members: await workspaces.members(workspace.id) }));
+
+  router.on(routes.setMember, async ({ body, workspace }) => {
+    requireRole(workspace, body.role === "owner" ? ["owner"] : ["owner", "admin"]);
+    const known = await accounts.userByEmail(body.email);
+    const person = known ?? (await accounts.createUser({ email: body.email, name: body.name ?? body.email }));
+    await workspaces.addMember(workspace.id, person.id, body.role);
+    return {
+      member: { id: person.id, email: person.email, name: person.name, role: body.role },
+      // A link signs in as its person: only for somebody who has nothing on this server yet.
+      sign_in_url: known === undefined ? await accounts.createSignInLink(person.email) : null,
+    };
+  });
+
+  router.on(routes.removeMember, async ({ params, user, workspace }) => {
+    if (params.user_id !== user.id) requireRole(workspace, ["owner"]);
+    await workspaces.removeMember(workspace.id, params.user_id);
+    return {};
+  });
+
   router.on(routes.syncEvents, async ({ query, workspace }) => {
     const { rows, total } = await listSyncEvents(db, workspace.id, query);
     return {
@@ -55,6 +76,17 @@ export function workspaceRoutes(platform: Platform): Hono<AppEnv> {
   });
 
   return router.app;
+}
+
+function requireRole(workspace: WorkspaceAccess, roles: readonly Role[]): void {
+  if (roles.includes(workspace.role)) return;
+  throw new OsmosisError(
+    "FORBIDDEN",
+    `This takes the role ${roles.join(" or ")}; yours is ${workspace.role}.`,
+    {
+      hint: "Ask an owner of the workspace.",
+    },
+  );
 }
 
 function answerOf(url: string, access: WorkspaceAccess): Workspace {

@@ -98,13 +98,41 @@ export function createWorkspaces(parts: {
       return access;
     },
 
-    /** Adds a person, or changes what they may do. */
-    async addMember(workspaceId: string, userId: string, role: Role): Promise<void> {
-      await db
-        .insertInto("memberships")
-        .values({ workspace_id: workspaceId, user_id: userId, role })
-        .onConflict((conflict) => conflict.columns(["workspace_id", "user_id"]).doUpdateSet({ role }))
+    /** Who may use a workspace, by name. */
+    async members(workspaceId: string): Promise<{ id: string; email: string; name: string; role: Role }[]> {
+      return await db
+        .selectFrom("memberships")
+        .innerJoin("users", "users.id", "memberships.user_id")
+        .select(["users.id", "users.email", "users.name", "memberships.role"])
+        .where("memberships.workspace_id", "=", workspaceId)
+        .orderBy("users.name")
+        .orderBy("users.email")
         .execute();
+    },
+
+    /** Adds a person, or changes what they may do. @throws {OsmosisError} CONFLICT when no owner would be left. */
+    async addMember(workspaceId: string, userId: string, role: Role): Promise<void> {
+      await db.transaction().execute(async (trx) => {
+        await trx
+          .insertInto("memberships")
+          .values({ workspace_id: workspaceId, user_id: userId, role })
+          .onConflict((conflict) => conflict.columns(["workspace_id", "user_id"]).doUpdateSet({ role }))
+          .execute();
+        await keepOwner(trx, workspaceId);
+      });
+    },
+
+    /** @throws {OsmosisError} NOT_FOUND when they are no member; CONFLICT when no owner would be left. */
+    async removeMember(workspaceId: string, userId: string): Promise<void> {
+      await db.transaction().execute(async (trx) => {
+        const { numDeletedRows } = await trx
+          .deleteFrom("memberships")
+          .where("workspace_id", "=", workspaceId)
+          .where("user_id", "=", userId)
+          .executeTakeFirst();
+        if (numDeletedRows === 0n) throw new OsmosisError("NOT_FOUND", "There is no such member.");
+        await keepOwner(trx, workspaceId);
+      });
     },
 
     /** The workspaces of a user, by name. */
@@ -167,6 +195,22 @@ export function createWorkspaces(parts: {
         .insertInto("memberships")
         .values({ workspace_id: access.id, user_id: userId, role: access.role })
         .execute();
+    });
+  }
+}
+
+/** Locks the workspace, so of two owners who leave together one is held back. */
+async function keepOwner(trx: Kysely<Tables>, workspaceId: string): Promise<void> {
+  await trx.selectFrom("workspaces").select("id").where("id", "=", workspaceId).forUpdate().execute();
+  const owner = await trx
+    .selectFrom("memberships")
+    .select("user_id")
+    .where("workspace_id", "=", workspaceId)
+    .where("role", "=", "owner")
+    .executeTakeFirst();
+  if (owner === undefined) {
+    throw new OsmosisError("CONFLICT", "A workspace needs an owner, and this one would have none.", {
+      hint: "Make another member an owner first.",
     });
   }
 }
