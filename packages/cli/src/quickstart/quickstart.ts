@@ -9,7 +9,7 @@ import { dataFolder } from "../up/data-folder.ts";
 import { createCommandRunner } from "./cli-child.ts";
 import { comparisonTable, measurementOf, TrainEnvelope, type Measurement } from "./outcome.ts";
 import { findOrStartPlatform, type QuickstartPlatform } from "./platform-step.ts";
-import { planWorkspace, repointClone, WORKSPACE_NAME } from "./workspace-step.ts";
+import { planWorkspace, repointClone, stopLeftovers, WORKSPACE_NAME } from "./workspace-step.ts";
 
 const EVAL_CONFIG = "configs/eval/multiply-local-openai.toml";
 const TRAIN_CONFIG = "configs/training/multiply-local-openai.toml";
@@ -111,6 +111,8 @@ async function runSteps(
   } else {
     await command("workspace", "Make a workspace with its Git repository", plan.args, io.cwd);
   }
+  const leftovers = plan.kind === "create" ? [] : await stopLeftovers(run, workspace);
+  if (leftovers.length > 0) journal.say(`Stopped what was left unfinished: ${leftovers.join(", ")}.\n`);
   await command("doctor", "Check the workspace", ["doctor"]);
   await command("whoami", "Who am I?", ["auth", "whoami"]);
   const replace = plan.kind === "create" ? [] : ["--overwrite", "--yes"];

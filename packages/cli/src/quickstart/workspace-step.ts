@@ -5,6 +5,7 @@ import { z } from "zod";
 import type { Context } from "../context.ts";
 import { credentialHelper } from "../workspace/create.ts";
 import { gitOutput } from "../workspace/git.ts";
+import type { RunCommand } from "./cli-child.ts";
 
 export const WORKSPACE_NAME = "quickstart";
 
@@ -67,4 +68,24 @@ export async function repointClone(
   for (const [key, value] of credentialHelper(context, parts.platformUrl)) {
     await gitOutput(["config", "--add", key, value], options);
   }
+}
+
+const RunList = z.object({ items: z.array(z.object({ name: z.string(), status: z.string() })) });
+
+/**
+ * Stops what an earlier quickstart left unfinished. The worker would finish that first, and this one would wait.
+ *
+ * @returns the names of the runs
+ */
+export async function stopLeftovers(run: RunCommand, folder: string): Promise<string[]> {
+  const stopped: string[] = [];
+  for (const kind of ["eval", "train"] as const) {
+    const { items } = RunList.parse(await run([kind, "list"], { cwd: folder }));
+    for (const { name, status } of items) {
+      if (status !== "pending" && status !== "running") continue;
+      await run([kind, "stop", name, "--yes"], { cwd: folder });
+      stopped.push(name);
+    }
+  }
+  return stopped;
 }

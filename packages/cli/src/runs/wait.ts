@@ -132,13 +132,16 @@ function progressOf(state: RunState, estimate: (done: number, total: number) => 
 }
 
 /** Time left at the pace since the first progress that was seen: preparation before it says nothing about the rest. */
-function timeLeft(now: () => number): (done: number, total: number) => string {
+export function timeLeft(now: () => number): (done: number, total: number) => string {
   let first: { at: number; done: number } | undefined;
+  let last = { at: 0, done: 0 };
   return (done, total) => {
     if (done > 0) first ??= { at: now(), done };
+    if (done !== last.done) last = { at: now(), done };
     if (first === undefined || done <= first.done || total <= done) return "";
-    const perUnit = (now() - first.at) / (done - first.done);
-    return `${formatDuration(perUnit * (total - done))} left`;
+    const perUnit = (last.at - first.at) / (done - first.done);
+    const leftMs = perUnit * (total - done) - (now() - last.at);
+    return `${formatDuration(Math.max(0, leftMs))} left`;
   };
 }
 
