@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import type { OsmosisError } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import type { BlobStore } from "./blobs/blob-store.ts";
 import { openFolderStore } from "./blobs/folder-store.ts";
@@ -57,6 +58,8 @@ export interface Platform extends AsyncDisposable {
   readonly models: Models;
   /** Rung when a run was queued. */
   readonly runBell: Bell;
+  /** Resolves when the server can only be started again. */
+  readonly broken: Promise<OsmosisError>;
   /** Whoever started the server. */
   readonly owner: User;
 }
@@ -107,10 +110,14 @@ export async function openPlatform(parts: {
   const secrets = createSecrets({ db, key: keys.derive("secrets"), now });
   const datasetBell = createBell();
   const datasets = createDatasets({ db, queue, blobs, blobUrls, now, url, bell: datasetBell });
-  opened.use(processDatasets({ db, queue, blobs, now, log, bell: datasetBell }));
+  const isAlone = database.kind === "pglite";
+  opened.use(await processDatasets({ db, queue, blobs, now, log, bell: datasetBell, isAlone }));
   const models = createModels({ db, blobUrls, url });
   await registerBaseModels({
-    ...{ db, blobs, now, log },
+    db,
+    blobs,
+    now,
+    log,
     shipped: config.modelsFolder,
     own: join(config.dataFolder, "models"),
   });
@@ -137,6 +144,7 @@ export async function openPlatform(parts: {
     datasets,
     models,
     runBell,
+    broken: database.broken,
     owner,
     [Symbol.asyncDispose]: () => resources.disposeAsync(),
   };

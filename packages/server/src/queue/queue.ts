@@ -37,6 +37,8 @@ export interface Queue extends AsyncDisposable {
   fail(job: JobAttempt, reason: string, options?: { retry?: boolean }): Promise<boolean>;
   /** Ends a job from outside, whether it waits or is worked on. */
   cancel(queue: string, id: string): Promise<void>;
+  /** Queues a job again whose caller is known to be dead. Nothing happens to one that waits or has ended. */
+  release(queue: string, id: string): Promise<void>;
   /** Hands the jobs of dead callers out again now, rather than at the next look at the leases. */
   sweep(): Promise<void>;
 }
@@ -116,6 +118,13 @@ export async function openQueue(options: {
     },
     async cancel(queue, id) {
       await boss.cancel(queue, id);
+    },
+    async release(queue, id) {
+      for (const job of await boss.findJobs(queue, { id })) {
+        if (job.state === "active") {
+          await boss.fail(queue, { id, retryCount: job.retryCount }, { reason: "its caller died" });
+        }
+      }
     },
     async sweep() {
       for (const name of options.queues) await boss.supervise(name);

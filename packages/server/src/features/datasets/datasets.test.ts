@@ -1,4 +1,8 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { datasetRoutes } from "@osmosis/protocol";
+import { sql } from "kysely";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { withDatabaseLocation } from "../../database/testing.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
@@ -282,4 +286,38 @@ withDatabaseLocation("data sets", (locate) => {
     });
     expect(dataset.status).toBe("uploaded");
   });
+});
+
+test("a data set whose server was killed while it read it is read after the start", async () => {
+  const dataFolder = await mkdtemp(join(tmpdir(), "osmosis-reading-"));
+  const place = { database: { kind: "folder", folder: dataFolder }, config: { dataFolder } } as const;
+  try {
+    let id: string;
+    {
+      await using server = await startTestServer(place);
+      const workspace = await createTestWorkspace(server, { "README.md": "rows\n" });
+      id = (await workspace.upload("rows", rows(5))).id;
+      const { version_id } = await server.platform.db
+        .updateTable("dataset_versions")
+        .set({ status: "processing" })
+        .where("dataset_id", "=", id)
+        .returning("id as version_id")
+        .executeTakeFirstOrThrow();
+      // As if the process had died with the job in its hands.
+      await sql`update pgboss.job set state = 'active', completed_on = null, heartbeat_on = now() where id = ${version_id}`.execute(
+        server.platform.db,
+      );
+    }
+    await using server = await startTestServer(place);
+    await until(async () => {
+      const version = await server.platform.db
+        .selectFrom("dataset_versions")
+        .select("status")
+        .where("dataset_id", "=", id)
+        .executeTakeFirstOrThrow();
+      return version.status === "uploaded";
+    });
+  } finally {
+    await rm(dataFolder, { recursive: true, force: true, maxRetries: 5 });
+  }
 });

@@ -12,13 +12,18 @@ import { rowsKey, sourceKey } from "./upload.ts";
 /** How many faults the status of a data set tells; its log tells more. */
 const FAULTS_IN_STATUS = 3;
 
-type Parts = Pick<Platform, "db" | "queue" | "blobs" | "now" | "log"> & { readonly bell: Bell };
+type Parts = Pick<Platform, "db" | "queue" | "blobs" | "now" | "log"> & {
+  readonly bell: Bell;
+  /** No other server works on this database, so whatever was under way before the start is nobody's. */
+  readonly isAlone: boolean;
+};
 
 /**
  * Reads uploaded files in the background until it is disposed: checks them, counts and previews their rows, and keeps
  * the rows in the form that rollouts get. May be repeated at any point.
  */
-export function processDatasets(parts: Parts): AsyncDisposable {
+export async function processDatasets(parts: Parts): Promise<AsyncDisposable> {
+  if (parts.isAlone) await releaseInterrupted(parts);
   return work(parts, DATASET_QUEUE, {
     bell: parts.bell,
     async handle(payload, signal) {
@@ -41,6 +46,15 @@ export function processDatasets(parts: Parts): AsyncDisposable {
         .execute();
     },
   });
+}
+
+async function releaseInterrupted({ db, queue }: Parts): Promise<void> {
+  const interrupted = await db
+    .selectFrom("dataset_versions")
+    .select("id")
+    .where("status", "=", "processing")
+    .execute();
+  for (const { id } of interrupted) await queue.release(DATASET_QUEUE, id);
 }
 
 async function processVersion(parts: Parts, versionId: string, signal: AbortSignal): Promise<void> {
