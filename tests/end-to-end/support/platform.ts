@@ -40,14 +40,18 @@ export type TestPlatform = AsyncDisposable & {
 const MAIN = { server: "server/src/main.ts", worker: "server/src/worker/main.ts" };
 
 export async function startTestPlatform(
-  options: { readonly env?: Readonly<Record<string, string>> } = {},
+  options: {
+    readonly env?: Readonly<Record<string, string>>;
+    /** The data folder; by default a new one. */
+    readonly data?: string;
+  } = {},
 ): Promise<TestPlatform> {
   await using opened = new AsyncDisposableStack();
   // macOS reaches its temporary folder through a link; processes tell the real path.
   const home = await realpath(await mkdtemp(join(tmpdir(), "osmosis-e2e-")));
   opened.defer(() => rm(home, { recursive: true, force: true, maxRetries: 5 }));
   const env = personalEnvironment(home, options.env);
-  const data = join(home, "data");
+  const data = options.data ?? join(home, "data");
   const workspace = join(home, "workspace");
   const lives: RunningCommand[] = [];
   let up = startUp(0);
