@@ -54,7 +54,12 @@ async function run(): Promise<void> {
   const stopped = stopSignal();
   const signInUrl = await platform.accounts.createSignInLink(platform.owner.email);
   announce({ event: "listening", url, port: listening.port, pid: process.pid, sign_in_url: signInUrl });
-  await stopped;
+  const cause = await Promise.race([stopped, platform.broken]);
+  if (cause !== undefined) {
+    // Closing would wait for a database that answers nothing.
+    report(cause);
+    process.exit(1);
+  }
   log({ level: "info", message: "The server stops." });
 }
 

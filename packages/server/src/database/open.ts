@@ -29,6 +29,8 @@ export interface Database extends AsyncDisposable {
    * are given, and never wait for the outer `db` there, because it waits for you.
    */
   readonly db: Kysely<Tables>;
+  /** Resolves if the embedded database trapped: nothing works from then on, and a new process recovers everything. */
+  readonly broken: Promise<OsmosisError>;
   /** The connection in the form that the queue takes. */
   readonly queueConnection: Db;
 }
@@ -93,7 +95,15 @@ async function createInMemory(snapshot: Blob | undefined): Promise<PGlite> {
 }
 
 async function openEmbedded(pglite: PGlite, held: readonly AsyncDisposable[]): Promise<Database> {
-  const db = new Kysely<Tables>({ dialect: new PGliteDialect({ pglite }) });
+  const broken = Promise.withResolvers<OsmosisError>();
+  const db = new Kysely<Tables>({
+    dialect: new PGliteDialect({ pglite }),
+    log(event) {
+      if (event.level === "error" && event.error instanceof WebAssembly.RuntimeError) {
+        broken.resolve(brokenDatabase(event.error));
+      }
+    },
+  });
   try {
     await migrate(db);
   } catch (error) {
@@ -103,12 +113,20 @@ async function openEmbedded(pglite: PGlite, held: readonly AsyncDisposable[]): P
   return {
     kind: "pglite",
     db,
+    broken: broken.promise,
     queueConnection: fromPglite(pglite),
     async [Symbol.asyncDispose]() {
       await db.destroy();
       for (const resource of held) await resource[Symbol.asyncDispose]();
     },
   };
+}
+
+function brokenDatabase(cause: WebAssembly.RuntimeError): OsmosisError {
+  return new OsmosisError("STORAGE", `The embedded database stopped working: ${cause.message}`, {
+    hint: "Start the server again: what was acknowledged is in the journal. If this repeats, look at the free space.",
+    cause,
+  });
 }
 
 async function openServer(url: string): Promise<Database> {
@@ -128,6 +146,8 @@ async function openServer(url: string): Promise<Database> {
   return {
     kind: "postgres",
     db,
+    // Connections break, and the pool makes others.
+    broken: new Promise(() => {}),
     queueConnection: {
       async executeSql(text, values) {
         const result: unknown = await pool.query(text, values);
