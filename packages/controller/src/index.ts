@@ -16,7 +16,7 @@ export { rolloutIdOf, rolloutSeed } from "./rollout/rollout-id.ts";
 export type { RolloutIdentity } from "./rollout/rollout-id.ts";
 export { stepsOf } from "./grpo/schedule.ts";
 export { trainRun } from "./grpo/train.ts";
-export type { TrainPorts, TrainRunOptions } from "./grpo/train.ts";
+export type { TrainPorts, TrainRunOptions } from "./grpo/train-options.ts";
 export { evaluateRun } from "./evaluation/evaluate.ts";
 export type { EvaluateRunOptions } from "./evaluation/evaluate.ts";
 export { evaluationResults, isSkipped } from "./evaluation/results.ts";

@@ -97,7 +97,7 @@ export const SamplingSettings = z.strictObject({
 export type SamplingSettings = z.infer<typeof SamplingSettings>;
 
 export const CheckpointSettings = z.strictObject({
-  /** Validation on the held-out rows every so many steps; 0 switches it off. */
+  /** Validation on the held-out rows every so many steps and after the last one; 0 switches it off, as do no such rows. */
   eval_interval: z.int().min(0).default(10),
   /** A checkpoint every so many steps; the last step always makes one. */
   checkpoint_save_freq: z.int().min(1).default(20),

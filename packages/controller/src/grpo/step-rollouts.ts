@@ -7,7 +7,7 @@ import { rolloutSeed } from "../rollout/rollout-id.ts";
 import type { Group } from "./batch.ts";
 import { tasksOfStep } from "./schedule.ts";
 import type { StepTask } from "./schedule.ts";
-import type { TrainRunOptions } from "./train.ts";
+import type { TrainRunOptions } from "./train-options.ts";
 
 /** Validation is greedy, so that its curve moves with the weights and not with the dice. */
 export const VALIDATION_TEMPERATURE = 0;

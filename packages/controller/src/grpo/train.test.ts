@@ -14,7 +14,7 @@ import { connectRolloutServer } from "../rollout/server-client.ts";
 import { shuffled } from "../seed.ts";
 import type { Metrics } from "./metrics.ts";
 import { trainRun } from "./train.ts";
-import type { TrainRunOptions } from "./train.ts";
+import type { TrainRunOptions } from "./train-options.ts";
 
 const codec = await loadTestCodec();
 const cleanups: (() => Promise<unknown>)[] = [];
@@ -278,6 +278,16 @@ test("rollouts that fail are left out and counted, and the others still teach", 
     "train/rollouts_left_out": 4,
     "train/updated": 1,
   });
+});
+
+test("without held-out rows nothing is validated, whatever the interval", async () => {
+  const store = await openStore();
+  const config = configOf({ max_steps: 2, holdout_rows: 0 }, { checkpoints: { eval_interval: 1 } });
+  expect((await live(store, { config })).result).toEqual({ status: "finished" });
+  expect(store.steps).toHaveLength(2);
+  const keys = store.steps.flatMap(({ metrics }) => Object.keys(metrics));
+  expect(keys.filter((key) => key.startsWith("eval/") || key.includes("validation"))).toEqual([]);
+  expect(store.logs.map(({ message }) => message).join()).not.toContain("validation");
 });
 
 test("a first step without any reward ends the run, and says what went wrong", async () => {

@@ -1,0 +1,52 @@
+import type { TrainableModel } from "@osmosis/engine";
+import type { DatasetRow, RolloutRecord, TrainingRunConfig } from "@osmosis/protocol";
+import type { Clock } from "../clock.ts";
+import type { Gateway } from "../gateway/gateway.ts";
+import type { RolloutServer } from "../rollout/server-client.ts";
+import type { RunPorts } from "../run-ports.ts";
+import type { Metrics } from "./metrics.ts";
+
+export type TrainPorts = RunPorts & {
+  /** Commits a step; `saveState` writes into a folder everything that the next step depends on. */
+  readonly commitStep: (commit: {
+    readonly step: number;
+    readonly metrics: Metrics;
+    /** Training rollouts of the step, with and without a reward. */
+    readonly examples: number;
+    readonly saveState: (folder: string) => Promise<void>;
+  }) => Promise<void>;
+  /** Keeps the weights as a model; called before the commit of the same step, so possibly twice after a crash. */
+  readonly checkpoint: (checkpoint: {
+    readonly step: number;
+    /** Validation reward if the step was validated, else the mean training reward. */
+    readonly reward: number | null;
+    readonly method: "lora" | "full";
+    readonly saveWeights: (folder: string) => Promise<void>;
+  }) => Promise<void>;
+};
+
+export type TrainRunOptions = {
+  readonly runId: string;
+  readonly config: Pick<TrainingRunConfig, "training" | "sampling" | "checkpoints" | "advanced">;
+  /** The model with the state of the last committed step loaded. */
+  readonly model: TrainableModel;
+  /** It must sample from `model`. */
+  readonly gateway: Gateway;
+  readonly server: RolloutServer;
+  /** All rows of the data set, in order. */
+  readonly rows: readonly DatasetRow[];
+  /** Rollouts that were recorded and belong to no committed step; they are not run again. */
+  readonly recorded: readonly RolloutRecord[];
+  /** 0 at the beginning; the run goes on with the step after it. */
+  readonly committedSteps: number;
+  readonly ports: TrainPorts;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  /** Rollouts in flight at most. */
+  readonly concurrency?: number;
+  /** Changes the rewards that a step trains with, by group; for controls such as shuffled rewards. */
+  readonly transformRewards?: (
+    rewards_P_G: readonly (readonly (number | null)[])[],
+    step: number,
+  ) => (number | null)[][];
+};
