@@ -21,21 +21,21 @@ export function rolloutMetrics(
   return finite({
     ...rewardMetrics(rewards),
     "rollout/pass_rate": passRate(rollouts),
-    "rollout/n": rollouts.length,
+    "rollout/n": counted(rollouts).length,
     "rollout/scored": rewards.length,
     "rollout/temperature": facts.temperature,
     ...groupMetrics(groups_P),
     ...outcomeMetrics(rollouts),
     "rollout/response_lengths": mean(sampled.map(({ completion_tokens }) => completion_tokens)),
-    "rollout/response_len/max": Math.max(...sampled.map(({ completion_tokens }) => completion_tokens)),
+    "rollout/response_len/max": largest(sampled.map(({ completion_tokens }) => completion_tokens)),
     "rollout/total_lengths": mean(sampled.map(totalLength)),
     "rollout/truncated_ratio": mean(rollouts.map(({ outcome }) => (outcome === "truncated" ? 1 : 0))),
     "rollout/model_calls": mean(rollouts.map(({ model_calls }) => model_calls)),
     "rollout/prefix_breaks": sum(rollouts.map(({ prefix_breaks }) => prefix_breaks)),
     "rollout/duration_seconds/mean": mean(rollouts.map(({ duration_ms }) => duration_ms / 1000)),
-    "rollout/duration_seconds/max": Math.max(...rollouts.map(({ duration_ms }) => duration_ms / 1000)),
+    "rollout/duration_seconds/max": largest(rollouts.map(({ duration_ms }) => duration_ms / 1000)),
     "rollout/staleness/mean": mean(ages),
-    "rollout/staleness/max": Math.max(...ages),
+    "rollout/staleness/max": largest(ages),
     "rollout/mixed_versions": mean(
       sampled.map((rollout) => (rollout.weights_version_min === rollout.weights_version_max ? 0 : 1)),
     ),
@@ -47,15 +47,19 @@ function rewardMetrics(rewards: readonly number[]): Record<string, number> {
   return {
     "rollout/raw_reward": average,
     "rollout/reward_std": Math.sqrt(mean(rewards.map((reward) => (reward - average) ** 2))),
-    "rollout/reward_min": Math.min(...rewards),
-    "rollout/reward_max": Math.max(...rewards),
+    "rollout/reward_min": -largest(rewards.map((reward) => -reward)),
+    "rollout/reward_max": largest(rewards),
   };
 }
 
-/** As an evaluation counts it: a rollout without a reward has not passed, one whose infrastructure failed is not counted. */
+/** As an evaluation counts it: a rollout without a reward has not passed. */
 function passRate(rollouts: readonly RolloutRecord[]): number {
-  const counted = rollouts.filter(({ outcome }) => !isSkipped(outcome));
-  return mean(counted.map(({ reward }) => (reward !== null && passes(reward) ? 1 : 0)));
+  return mean(counted(rollouts).map(({ reward }) => (reward !== null && passes(reward) ? 1 : 0)));
+}
+
+/** The denominator of a pass rate, which is shown as its n. */
+function counted(rollouts: readonly RolloutRecord[]): readonly RolloutRecord[] {
+  return rollouts.filter(({ outcome }) => !isSkipped(outcome));
 }
 
 function passes(reward: number): boolean {
@@ -111,7 +115,7 @@ function driftOf(
   { logprobs_B_T }: ForwardBackwardResult,
   loss: LossSpec,
 ): Record<string, number> {
-  let [tokens, k3, absolute, largest, low, high] = [0, 0, 0, 0, 0, 0];
+  let [tokens, k3, absolute, furthest, low, high] = [0, 0, 0, 0, 0, 0];
   for (const [b, { weights_T, advantages_T, samplerLogprobs_T }] of data_B.entries()) {
     for (const [t, weight] of weights_T.entries()) {
       if (weight === 0) continue;
@@ -121,15 +125,17 @@ function driftOf(
       tokens += 1;
       k3 += ratio - 1 - difference;
       absolute += Math.abs(difference);
-      largest = Math.max(largest, Math.abs(difference));
-      if ("clipLow" in loss && ratio < loss.clipLow && advantage < 0) low += 1;
-      if ("clipHigh" in loss && ratio > loss.clipHigh && advantage > 0) high += 1;
+      furthest = Math.max(furthest, Math.abs(difference));
+      if (!("clipLow" in loss) || advantage === 0) continue;
+      // PPO clips only where it would go on in the direction that it went too far in; CISPO clips the ratio itself.
+      if (ratio < loss.clipLow && (loss.type === "cispo" || advantage < 0)) low += 1;
+      if (ratio > loss.clipHigh && (loss.type === "cispo" || advantage > 0)) high += 1;
     }
   }
   return {
     "train/train_rollout_kl": k3 / tokens,
     "train/train_rollout_logprob_abs_diff": absolute / tokens,
-    "train/train_rollout_logprob_abs_diff_max": largest,
+    "train/train_rollout_logprob_abs_diff_max": furthest,
     "train/pg_clipfrac": (low + high) / tokens,
     "train/clip_fraction/low": low / tokens,
     "train/clip_fraction/high": high / tokens,
@@ -142,7 +148,7 @@ export function validationMetrics(rollouts: readonly RolloutRecord[], temperatur
   return finite({
     "eval/validation/reward": mean(rewards),
     "eval/validation/pass_rate": passRate(rollouts),
-    "eval/validation/n": rollouts.length,
+    "eval/validation/n": counted(rollouts).length,
     "eval/validation/scored": rewards.length,
     "eval/validation/temperature": temperature,
   });
@@ -159,4 +165,9 @@ function mean(values: readonly number[]): number {
 
 function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
+}
+
+/** A call with a step's rollouts as arguments would exceed the engine's limit. */
+function largest(values: readonly number[]): number {
+  return values.reduce((most, value) => Math.max(most, value), -Infinity);
 }
