@@ -58,6 +58,8 @@ export function createIo(): Io {
     // Whoever presses Ctrl-C three times does not want to wait for a clean end.
     if (signals >= 3) process.exit(130);
   };
+  // Whoever holds us by our stdin is gone when it closes.
+  if (process.env["OSMOSIS_SUPERVISED"] === "1") process.stdin.once("end", interrupt).resume();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, interrupt);
   // `osmosis list | head` closes the pipe early; that is no error.
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {

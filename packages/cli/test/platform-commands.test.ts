@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { gitIn } from "./folder.ts";
 import { errorOf, lastJson } from "./io.ts";
+import { until } from "./until.ts";
 import { startPlatform, type TestPlatform } from "./platform.ts";
 
 let platform: TestPlatform;
@@ -323,6 +324,59 @@ dataset = "multiply"
     const declined = await platform.run(["eval", "submit", EVAL], { cwd: workspace, answers: [false] });
     expect(declined).toMatchObject({ code: 0 });
     expect(declined.stdout).toContain("Cancelled.");
+  });
+});
+
+describe("runs, without a worker", () => {
+  test("a submitted run is listed, described and logged, and stops when asked", async () => {
+    const submitted = await run("train", "submit", TRAIN, "--yes", "--json");
+    expect(submitted).toMatchObject({ code: 0 });
+    const { resource } = lastJson(submitted.stdout) as { resource: { name: string; url: string } };
+    expect(resource.url).toContain(resource.name);
+    const list = await run("train", "list", "--json");
+    expect(lastJson(list.stdout)).toMatchObject({
+      items: [{ name: resource.name, status: "pending", model_name: "osmosis/tiny-agent" }],
+    });
+    const info = await run("train", "info", resource.name, "-o", "metrics.json", "--json");
+    expect(lastJson(info.stdout)).toMatchObject({ data: { in_progress: true, checkpoints: [] } });
+    expect(JSON.parse(await readFile(join(workspace, "metrics.json"), "utf8"))).toMatchObject({
+      training_run: { name: resource.name },
+    });
+    expect(await run("train", "logs", resource.name, "--json")).toMatchObject({ code: 0 });
+    expect(errorOf(await run("train", "stop", resource.name, "--json")).code).toBe("INTERACTIVE_REQUIRED");
+    const stop = await run("train", "stop", resource.name, "--yes", "--json");
+    expect(lastJson(stop.stdout)).toMatchObject({
+      operation: "train.stop",
+      resource: { name: resource.name },
+    });
+    // A run that has ended ends the following of its log.
+    expect(await run("train", "logs", resource.name, "--follow", "--json")).toMatchObject({ code: 0 });
+  });
+
+  test("waiting for a run that does not finish fails, with the run in the details", async () => {
+    const waiting = run("eval", "submit", EVAL, "--yes", "--wait", "--json");
+    const name = await until("the run is there", async () => {
+      const { items } = lastJson((await run("eval", "list", "--json")).stdout) as {
+        items: { name: string }[];
+      };
+      return items[0]?.name;
+    });
+    await run("eval", "stop", name, "--yes");
+    const ran = await waiting;
+    expect(ran).toMatchObject({ code: 1, stdout: "" });
+    expect(errorOf(ran)).toMatchObject({ code: "RUN_FAILED", details: { run: { name, status: "stopped" } } });
+    expect(errorOf(ran).hint).toContain(`osmosis eval logs ${name}`);
+  });
+
+  test("a run that does not exist is not found", async () => {
+    expect(errorOf(await run("eval", "info", "nobody", "--json"))).toMatchObject({ code: "NOT_FOUND" });
+  });
+
+  test("base models are listed", async () => {
+    const ran = await run("model", "list", "--type", "base", "--json");
+    expect(lastJson(ran.stdout)).toMatchObject({
+      base_models: { items: [{ model_name: "osmosis/tiny-agent" }] },
+    });
   });
 });
 

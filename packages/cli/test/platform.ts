@@ -25,10 +25,14 @@ export async function startPlatform(): Promise<TestPlatform> {
   });
   let hasEnded = false;
   void up.ended.then(() => (hasEnded = true));
-  const line = await until("the platform listens", () => {
-    if (hasEnded) throw new Error(`osmosis up ended: ${up.stderr()}`);
-    return up.stdout().includes("\n") && up.stdout();
-  });
+  const line = await until(
+    "the platform listens",
+    () => {
+      if (hasEnded) throw new Error(`osmosis up ended: ${up.stderr()}`);
+      return up.stdout().includes("\n") && up.stdout();
+    },
+    100_000,
+  );
   // Written by the command under test.
   const { url } = (JSON.parse(line) as { resource: { url: string } }).resource;
   const env = { XDG_CONFIG_HOME: join(path, "config"), OSMOSIS_PLATFORM_URL: url };

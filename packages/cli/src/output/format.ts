@@ -41,6 +41,14 @@ export function formatNumber(value: number | null | undefined, digits = 3): stri
   return value === null || value === undefined ? "–" : value.toFixed(digits);
 }
 
+/** A number of any size, to three significant digits: `0.0003`, `12,278`. */
+export function formatSignificant(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 1000) return formatCount(Math.round(value));
+  if (size >= 0.001 || value === 0) return value.toFixed(3);
+  return value.toExponential(2);
+}
+
 export function formatCount(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : value.toLocaleString("en-US");
 }

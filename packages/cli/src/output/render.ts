@@ -1,4 +1,4 @@
-import type { DetailResult, Field, NextStep, OperationResult, Result } from "./result.ts";
+import type { DetailResult, Field, ListResult, NextStep, OperationResult, Result } from "./result.ts";
 import { stringifyStrict } from "./strict-json.ts";
 import { displayWidth, printable, type Style } from "./style.ts";
 import { renderTable, renderTabs } from "./table.ts";
@@ -10,7 +10,7 @@ export function renderRich(result: Result, style: Style, columns: number): strin
       return "";
     case "list":
       if (result.items.length === 0) return `${style.dim(result.empty)}\n`;
-      return renderTable(result.table, style, columns) + moreNote(result.page.has_more, result, style);
+      return renderTable(result.table, style, columns) + moreNote(result, style);
     case "sections":
       return result.sections
         .map(
@@ -123,11 +123,12 @@ function richSteps(nextSteps: readonly NextStep[] | undefined, style: Style): st
     .join("")}`;
 }
 
-function moreNote(
-  hasMore: boolean,
-  result: { items: readonly unknown[]; page: { total_count: number } },
-  style: Style,
-): string {
-  if (!hasMore) return "";
-  return style.dim(`${result.items.length} of ${result.page.total_count}; --all shows the rest.\n`);
+function moreNote({ items, page, extras }: ListResult, style: Style): string {
+  if (!page.has_more) return "";
+  const cursor = extras?.["next_cursor"];
+  return style.dim(
+    typeof cursor === "string"
+      ? `Older lines: --cursor '${printable(cursor)}'\n`
+      : `${items.length} of ${page.total_count}; --all shows the rest.\n`,
+  );
 }

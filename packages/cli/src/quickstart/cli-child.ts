@@ -31,6 +31,7 @@ export function createCommandRunner(context: Context, platformUrl: string): RunC
   const childEnv = {
     ...rest,
     OSMOSIS_PLATFORM_URL: platformUrl,
+    OSMOSIS_SUPERVISED: "1",
     OSMOSIS_PROGRESS: isTerminal ? "bar" : "lines",
     ...(isTerminal ? { FORCE_COLOR: "1", COLUMNS: String(io.stderr.columns()) } : {}),
   };

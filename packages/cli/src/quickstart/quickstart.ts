@@ -4,8 +4,8 @@ import type { QuickstartOptions } from "../commands/quickstart.ts";
 import type { Context } from "../context.ts";
 import { formatDuration } from "../output/format.ts";
 import { renderJson, renderPlain, renderRich } from "../output/render.ts";
-import type { OperationResult, SilentResult } from "../output/result.ts";
-import { dataFolder } from "../up/data-folder.ts";
+import type { NextStep, OperationResult, SilentResult } from "../output/result.ts";
+import { dataFolder, sourceCheckout } from "../up/data-folder.ts";
 import { createCommandRunner } from "./cli-child.ts";
 import { comparisonTable, measurementOf, TrainEnvelope, type Measurement } from "./outcome.ts";
 import { findOrStartPlatform, type QuickstartPlatform } from "./platform-step.ts";
@@ -43,7 +43,7 @@ export async function quickstart(
   };
   try {
     const result = await Promise.race([
-      runSteps(context, { folder, platform, journal }),
+      runSteps(context, { folder, platform, journal, isEnding: options.exit === true }),
       ...(platform.kind === "started" ? [platform.failed] : []),
     ]);
     if (options.exit === true || platform.kind === "found") {
@@ -87,7 +87,7 @@ function createJournal(context: Context) {
 
 async function runSteps(
   context: Context,
-  parts: { folder: string; platform: QuickstartPlatform; journal: Journal },
+  parts: { folder: string; platform: QuickstartPlatform; journal: Journal; isEnding: boolean },
 ): Promise<OperationResult> {
   const { folder, platform, journal } = parts;
   const { io } = context;
@@ -160,6 +160,7 @@ async function runSteps(
     ],
     resource: { workspace: WORKSPACE_NAME, folder: workspace },
     nextSteps: [
+      ...firstSteps(context, parts.isEnding),
       { command: `cd ${workspace}`, description: "your workspace: a Git repository" },
       { command: `osmosis train info ${trained.name}`, description: "the metrics of the training" },
       {
@@ -179,6 +180,23 @@ async function runSteps(
       phases: journal.phases,
     },
   };
+}
+
+/** What has to be done before `osmosis` can be typed in another terminal. */
+function firstSteps({ env }: Context, isEnding: boolean): NextStep[] {
+  const checkout = sourceCheckout();
+  const isNpmScript = env["npm_lifecycle_event"] !== undefined;
+  return [
+    ...(checkout === undefined || !isNpmScript
+      ? []
+      : [
+          {
+            command: `export PATH="${join(checkout, "node_modules/.bin")}:$PATH"`,
+            description: "puts `osmosis` on the path of your shell",
+          },
+        ]),
+    ...(isEnding ? [{ command: "osmosis up", description: "starts the platform again" }] : []),
+  ];
 }
 
 function sayMeasurement(journal: Journal, measured: Measurement): void {

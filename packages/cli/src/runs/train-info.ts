@@ -1,6 +1,6 @@
 import { trainingRoutes } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
-import { formatNumber, formatTime } from "../output/format.ts";
+import { formatNumber, formatSignificant, formatTime } from "../output/format.ts";
 import type { DetailResult } from "../output/result.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
@@ -30,7 +30,9 @@ export async function trainInfo(
           run,
           metrics: { training_run: run, ...metrics },
         });
-  const summaries = metrics.overview.metric_summaries;
+  // The first things to look at; groups such as `Perf: …` are for those who look for them.
+  const summaries = metrics.overview.metric_summaries.filter(({ title }) => !title.includes(": "));
+  const others = metrics.overview.metric_summaries.length - summaries.length;
   return {
     kind: "detail",
     data: {
@@ -54,15 +56,15 @@ export async function trainInfo(
         ? []
         : [
             {
-              title: "Metrics",
+              title: others === 0 ? "Metrics" : `Metrics (${others} more with --json or -o)`,
               table: {
                 headers: ["METRIC", "FIRST", "LATEST", "MIN", "MAX"],
                 rows: summaries.map((summary) => [
                   summary.title,
-                  formatNumber(summary.initial),
-                  formatNumber(summary.latest),
-                  formatNumber(summary.min),
-                  formatNumber(summary.max),
+                  formatSignificant(summary.initial),
+                  formatSignificant(summary.latest),
+                  formatSignificant(summary.min),
+                  formatSignificant(summary.max),
                 ]),
                 numeric: ["FIRST", "LATEST", "MIN", "MAX"],
               },

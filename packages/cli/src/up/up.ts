@@ -43,7 +43,7 @@ export async function up(context: Context, options: UpOptions): Promise<SilentRe
         `${style.green("✓")} The platform listens on ${style.bold(platform.url)}\n` +
           `  Sign in (once, within 30 minutes): ${style.cyan(platform.signInUrl)}\n` +
           `  Data: ${folder}\n` +
-          `  Sign the command line in: osmosis auth login --local\n` +
+          `  Sign the command line in: osmosis auth login --local${options.data === undefined ? "" : ` --data ${folder}`}\n` +
           `  Ctrl-C ends it.\n`,
       );
     }
