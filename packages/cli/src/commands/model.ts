@@ -2,8 +2,6 @@ import type { Command } from "commander";
 import type { Run } from "../program.ts";
 import { examples, wholeNumber, type ListOptions } from "./options.ts";
 
-export type ModelType = "all" | "base" | "lora";
-
 export function addModel(program: Command, run: Run): void {
   const model = program.command("model").description("base models and the checkpoints of training runs");
 

@@ -42,7 +42,7 @@ export function measurementOf(envelope: unknown): Measurement {
     pass_rate_ci: passCi === null ? null : [passCi.ci_low, passCi.ci_high],
     mean_reward: results.score,
     mean_reward_ci: scoreCi === null ? null : [scoreCi.ci_low, scoreCi.ci_high],
-    n: results.graded,
+    n: passCi?.n ?? results.graded,
     temperature: results.temperature,
   };
 }

@@ -183,9 +183,9 @@ async function failureAmong(
   supervised: { server?: Supervised; worker?: Supervised },
   logFolder: string,
 ): Promise<never> {
-  const deaths = Object.entries(supervised).map(async ([name, process]) => ({
+  const deaths = Object.entries(supervised).map(async ([name, held]) => ({
     name,
-    ending: await process.givenUp,
+    ending: await held.givenUp,
   }));
   const { name, ending } = await Promise.race(deaths);
   throw new OsmosisError("INTERNAL", `The ${name} dies again and again (${endingText(ending)}).`, {
