@@ -37,10 +37,9 @@ export function usePlace(): Place {
 /** The bar above every page; leads to the sign-in page when nobody is signed in. */
 export function Frame(): ReactElement {
   const workspaces = useWorkspaces();
-  const { href } = useLocation();
   const { error } = workspaces;
   if (error instanceof OsmosisError && error.code === "AUTH_REQUIRED") {
-    return <Navigate to="/sign-in" search={href === "/" ? {} : { to: href }} replace />;
+    return <ToSignIn />;
   }
   return (
     <>
@@ -55,6 +54,17 @@ export function Frame(): ReactElement {
       <OutageNote />
     </>
   );
+}
+
+/** Leads to the sign-in page, which remembers where somebody wanted to go. */
+function ToSignIn(): ReactElement {
+  const { navigate, latestLocation } = useRouter();
+  // What was wanted is where this began, not where the navigation itself leads.
+  const [wanted] = useState(latestLocation.href);
+  useEffect(() => {
+    void navigate({ to: "/sign-in", search: wanted === "/" ? {} : { to: wanted }, replace: true });
+  }, [navigate, wanted]);
+  return <Waiting>Loading…</Waiting>;
 }
 
 const SECTIONS = [
@@ -150,12 +160,10 @@ function OutageNote(): ReactElement | null {
 export function HomePage(): ReactElement {
   const workspaces = useWorkspaces();
   const { history } = useRouter();
-  const [wanted, setWanted] = useState<string | undefined>(peekWantedPath);
+  const [wanted] = useState(peekWantedPath);
   useEffect(() => {
     forgetWantedPath();
-    if (wanted === undefined) return;
-    setWanted(undefined);
-    history.replace(wanted);
+    if (wanted !== undefined) history.replace(wanted);
   }, [wanted, history]);
   if (wanted !== undefined) return <Waiting>Loading…</Waiting>;
   const first = workspaces.data?.[0];

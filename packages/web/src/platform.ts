@@ -29,12 +29,14 @@ export function useWorkspaces(): UseQueryResult<readonly Workspace[]> {
   });
 }
 
+export const SESSION_KEY = ["session"];
+
 export type Session = z.output<typeof authRoutes.session.response>;
 
 /** Who is signed in; asks again and again only where `watch` says so. */
 export function useSession({ watch = false } = {}): UseQueryResult<Session> {
   return useQuery({
-    queryKey: ["session"],
+    queryKey: SESSION_KEY,
     queryFn: ({ signal }) => person.call(authRoutes.session, { signal }),
     refetchInterval: watch ? 2 * LIVE_MS : false,
   });

@@ -1,7 +1,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useRouter, useSearch } from "@tanstack/react-router";
 import { useEffect, type ReactElement } from "react";
-import { WORKSPACES_KEY, useSession } from "../platform.ts";
+import { SESSION_KEY, useSession } from "../platform.ts";
 import { localPath } from "../search.ts";
 import { rememberWantedPath } from "./wanted-path.ts";
 
@@ -10,18 +10,20 @@ export function SignInPage(): ReactElement {
   const { error, to } = useSearch({ from: "/sign-in" });
   const wanted = localPath(to);
   const session = useSession({ watch: true });
-  const isSignedIn = session.data !== undefined;
+  // An answer from before the session ended does not count.
+  const isSignedIn = session.isSuccess && session.isFetchedAfterMount;
   const { history } = useRouter();
   const queries = useQueryClient();
   useEffect(() => {
     if (wanted !== undefined) rememberWantedPath(wanted);
   }, [wanted]);
   useEffect(() => {
-    if (!isSignedIn) return;
-    // It still says that nobody is signed in.
-    queries.removeQueries({ queryKey: WORKSPACES_KEY });
-    history.replace(wanted ?? "/");
-  }, [isSignedIn, wanted, history, queries]);
+    // What was loaded for the person before is not for the next one.
+    queries.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] });
+  }, [queries]);
+  useEffect(() => {
+    if (isSignedIn) history.replace(wanted ?? "/");
+  }, [isSignedIn, wanted, history]);
   return (
     <main className="centred">
       <title>Sign in · Osmosis</title>

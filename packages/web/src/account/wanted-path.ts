@@ -16,7 +16,7 @@ export function forgetWantedPath(): void {
   storage()?.removeItem(KEY);
 }
 
-/** The remembered page, while the memory is fresh. */
+/** The remembered page, while the memory is fresh; never the first page itself. */
 export function peekWantedPath(): string | undefined {
   const text = storage()?.getItem(KEY);
   if (text === null || text === undefined) return undefined;
@@ -25,7 +25,8 @@ export function peekWantedPath(): string | undefined {
     if (typeof note !== "object" || note === null || !("path" in note) || !("until" in note))
       return undefined;
     const isFresh = typeof note.until === "number" && note.until > Date.now();
-    return isFresh && typeof note.path === "string" ? localPath(note.path) : undefined;
+    const path = isFresh && typeof note.path === "string" ? localPath(note.path) : undefined;
+    return path === undefined || path === "/" || path.startsWith("/?") ? undefined : path;
   } catch {
     return undefined;
   }

@@ -99,13 +99,13 @@ function Overview(props: {
         <Fact
           name="Pass rate"
           remark={
-            <>
-              {formatConditions(n, results.temperature)}
-              <br />
-              {intervalOf(results.pass_rate_ci, formatShare)}
-              <br />
-              {`a pass is a reward of ${results.pass_threshold} or more`}
-            </>
+            <Lines
+              of={[
+                n === 0 ? "no rollout that counts yet" : formatConditions(n, results.temperature),
+                intervalOf(results.pass_rate_ci, formatShare),
+                `a pass is a reward of ${results.pass_threshold} or more`,
+              ]}
+            />
           }
         >
           {n === 0 ? "–" : formatShare(results.pass_rate)}
@@ -122,11 +122,12 @@ function Overview(props: {
         <Fact
           name="Mean reward"
           remark={
-            <>
-              {`over ${results.graded.toLocaleString("en")} graded`}
-              <br />
-              {intervalOf(results.score_ci, formatNumber)}
-            </>
+            <Lines
+              of={[
+                `over ${results.graded.toLocaleString("en")} graded`,
+                intervalOf(results.score_ci, formatNumber),
+              ]}
+            />
           }
         >
           {formatNumber(results.score)}
@@ -144,6 +145,16 @@ function Overview(props: {
       <Outcomes run={run} results={results} />
     </>
   );
+}
+
+function Lines(props: { readonly of: readonly string[] }): ReactElement[] {
+  return props.of
+    .filter((line) => line !== "")
+    .map((line) => (
+      <span key={line} className="line">
+        {line}
+      </span>
+    ));
 }
 
 function Outcomes(props: { readonly run: EvalRun; readonly results: EvalResults }): ReactElement | null {

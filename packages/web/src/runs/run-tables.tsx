@@ -32,7 +32,7 @@ export function TrainingTable({ runs }: { readonly runs: readonly TrainingRun[] 
             <td>
               <Status value={run.status} />
             </td>
-            <td className="number">
+            <td className="number" data-name="step">
               {run.current_step}/{run.total_steps ?? "?"}
               {run.status === "running" ? (
                 <progress
@@ -42,7 +42,9 @@ export function TrainingTable({ runs }: { readonly runs: readonly TrainingRun[] 
                 />
               ) : null}
             </td>
-            <td className="number">{formatNumber(run.reward)}</td>
+            <td className="number" data-name="reward">
+              {formatNumber(run.reward)}
+            </td>
             <td className="number wide-only">
               <Submitted run={run} />
             </td>
@@ -78,10 +80,12 @@ export function EvalTable({ runs }: { readonly runs: readonly EvalRun[] }): Reac
             <td>
               <Status value={run.status} />
             </td>
-            <td className="number">
+            <td className="number" data-name="pass rate">
               <PassRate results={run.results} />
             </td>
-            <td className="number">{formatNumber(run.results?.score)}</td>
+            <td className="number" data-name="reward">
+              {formatNumber(run.results?.score)}
+            </td>
             <td className="number wide-only">
               <Submitted run={run} />
             </td>
