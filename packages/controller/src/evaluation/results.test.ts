@@ -3,7 +3,7 @@ import type { RolloutOutcome } from "@osmosis/protocol";
 import { expect, test } from "vitest";
 import { evaluationResults } from "./results.ts";
 import type { EvaluatedRollout } from "./results.ts";
-import { clusteredMeanInterval, passAtK, quantile, studentQuantile, wilsonInterval } from "./statistics.ts";
+import { meanInterval, passAtK, quantile, shareInterval, studentQuantile } from "./statistics.ts";
 
 const facts = { passThreshold: 1, sampledRows: 3, totalDatasetRows: 30, temperature: 0 };
 
@@ -78,16 +78,60 @@ test("pass@k has its golden values", () => {
   expect(passAtK(4, 3, 4)).toBe(1);
 });
 
-test("Wilson's interval has the textbook's values and stays inside 0 and 1", () => {
-  expect(wilsonInterval(10, 20)).toEqual({
+/** So many successes and failures, each a row of its own, or as attempts at rows of `perRow`. */
+function shares(successes: number, failures: number, perRow = 1) {
+  return Array.from({ length: successes + failures }, (_, index) => ({
+    cluster: Math.floor(index / perRow),
+    value: index < successes ? 1 : 0,
+  }));
+}
+
+test("a share's interval has the textbook's values and stays inside 0 and 1", () => {
+  expect(shareInterval(shares(10, 10))).toEqual({
     value: 0.5,
     ci_low: expect.closeTo(0.299298, 6),
     ci_high: expect.closeTo(0.700702, 6),
     n: 20,
   });
-  expect(wilsonInterval(0, 10)).toMatchObject({ ci_low: 0, ci_high: expect.closeTo(0.277533, 6) });
-  expect(wilsonInterval(10, 10)).toMatchObject({ ci_low: expect.closeTo(0.722467, 6), ci_high: 1 });
-  expect(wilsonInterval(0, 0)).toBeNull();
+  expect(shareInterval(shares(0, 10))).toMatchObject({ ci_low: 0, ci_high: expect.closeTo(0.277533, 6) });
+  expect(shareInterval(shares(10, 0))).toMatchObject({ ci_low: expect.closeTo(0.722467, 6), ci_high: 1 });
+  expect(shareInterval([])).toBeNull();
+});
+
+test("attempts that repeat each other narrow no share's interval, attempts that differ do", () => {
+  const rows = shareInterval(shares(10, 10));
+  const width = {
+    ci_low: expect.closeTo(rows?.ci_low ?? 0, 9),
+    ci_high: expect.closeTo(rows?.ci_high ?? 0, 9),
+  };
+  expect(shareInterval(shares(40, 40, 4))).toEqual({ value: 0.5, ...width, n: 80 });
+  // Each of 40 rows passes once and fails once: 80 attempts that say nothing of each other.
+  const mixed = shares(40, 40).map(({ value }, index) => ({ cluster: index % 40, value }));
+  expect(shareInterval(mixed)).toEqual(shareInterval(shares(40, 40)));
+  // All pass: the rows may have been easy.
+  expect(shareInterval(shares(80, 0, 4))?.ci_low).toBeCloseTo(shareInterval(shares(20, 0))?.ci_low ?? 0, 12);
+  expect(shareInterval(shares(8, 8, 16))).toEqual(shareInterval(shares(8, 8)));
+});
+
+test("a mean of rewards that are 0 or 1 has a share's interval, other rewards have Student's", () => {
+  const rewarded = (rewards: readonly number[]) =>
+    evaluationResults(
+      rewards.map((reward, row) => rollout(row, 0, reward)),
+      facts,
+    );
+  const nearlyAll = rewarded(shares(198, 2).map(({ value }) => value));
+  expect(nearlyAll.score_ci).toEqual(nearlyAll.pass_rate_ci);
+  expect(nearlyAll.score_ci).toMatchObject({ value: 0.99, ci_low: expect.closeTo(0.9643, 4), n: 200 });
+  expect(nearlyAll.score_ci?.ci_high).toBeLessThan(1);
+  const all = rewarded(shares(20, 0).map(({ value }) => value)).score_ci;
+  expect(all?.ci_low).toBeLessThan(0.9);
+  expect(rewarded([0.5, 1, 1, 1]).score_ci?.ci_high).toBeGreaterThan(1);
+  expect(rewarded([1]).score_ci).toBeNull();
+});
+
+test("an evaluation may have more rows than a call has arguments", () => {
+  const rollouts = Array.from({ length: 150_000 }, (_, row) => rollout(row, 0, row % 2));
+  expect(evaluationResults(rollouts, facts)).toMatchObject({ score: 0.5, graded: 150_000 });
 });
 
 test("Student's quantiles are right to three digits", () => {
@@ -100,18 +144,18 @@ test("Student's quantiles are right to three digits", () => {
 test("the mean's interval is Student's for one attempt per row, and wider when attempts repeat each other", () => {
   const single = [1, 2, 3, 4].map((value, cluster) => ({ cluster, value }));
   // Mean 2.5, standard error 0.645497, t(3) 3.182446.
-  expect(clusteredMeanInterval(single)).toMatchObject({
+  expect(meanInterval(single)).toMatchObject({
     value: 2.5,
     ci_low: expect.closeTo(0.445739, 5),
     ci_high: expect.closeTo(4.554261, 5),
     n: 4,
   });
   const repeated = [...single, ...single];
-  const interval = clusteredMeanInterval(repeated);
+  const interval = meanInterval(repeated);
   expect(interval?.n).toBe(8);
-  expect(interval?.ci_low).toBeCloseTo(clusteredMeanInterval(single)?.ci_low ?? 0, 10);
+  expect(interval?.ci_low).toBeCloseTo(meanInterval(single)?.ci_low ?? 0, 10);
   expect(
-    clusteredMeanInterval([
+    meanInterval([
       { cluster: 0, value: 1 },
       { cluster: 0, value: 2 },
     ]),

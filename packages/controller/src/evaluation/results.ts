@@ -1,6 +1,7 @@
 import { isInfrastructureFailure } from "@osmosis/protocol";
 import type { EvalResults, OutcomeCounts, RolloutOutcome, RolloutRecord } from "@osmosis/protocol";
-import { clusteredMeanInterval, passAtK, quantile, wilsonInterval } from "./statistics.ts";
+import { meanInterval, passAtK, quantile, shareInterval } from "./statistics.ts";
+import type { Clustered } from "./statistics.ts";
 
 /** The part of a rollout record that statistics read. */
 export type EvaluatedRollout = Pick<
@@ -28,10 +29,11 @@ export function isSkipped(outcome: RolloutOutcome): boolean {
 /**
  * What an evaluation says, so far or at its end. Pure: the order of the rollouts does not matter.
  *
- * - `pass_rate` is passes by rollouts that were not skipped, those without a reward included; its interval is Wilson's,
- *   which takes the rollouts as independent.
- * - `score` is the mean reward over the graded rollouts; its interval is Student's t around the mean, with the attempts
- *   at one row as a cluster, so that many attempts at few rows do not feign precision. None below two rows.
+ * - `pass_rate` is passes by rollouts that were not skipped, those without a reward included; its interval is Wilson's.
+ * - `score` is the mean reward over the graded rollouts. Where all rewards are 0 or 1 it is a share, and its interval is
+ *   Wilson's, too; else it is Student's t around the mean, which knows nothing of the ends of the grader's scale. None
+ *   below two rows.
+ * - Both intervals take the attempts at one row as a cluster, so that many attempts at few rows do not feign precision.
  * - `reward_stats.std` is the population's.
  * - `pass_at_k` is the unbiased estimate of arXiv 2107.03374 for k = 1, 2, 4 …, each over the rows with k attempts that
  *   were not skipped; absent when no row has two.
@@ -48,11 +50,11 @@ export function evaluationResults(
   const score = rewards.length === 0 ? null : mean(rewards);
   return {
     score,
-    score_ci: clusteredMeanInterval(
-      graded.map(({ row_index, reward }) => ({ cluster: row_index, value: reward })),
-    ),
+    score_ci: scoreInterval(graded.map(({ row_index, reward }) => ({ cluster: row_index, value: reward }))),
     pass_rate: counted.length === 0 ? 0 : passed / counted.length,
-    pass_rate_ci: wilsonInterval(passed, counted.length),
+    pass_rate_ci: shareInterval(
+      counted.map(({ row_index, reward }) => ({ cluster: row_index, value: passes(reward) ? 1 : 0 })),
+    ),
     temperature: facts.temperature,
     pass_threshold: facts.passThreshold,
     graded: graded.length,
@@ -81,6 +83,13 @@ export function evaluationResults(
   };
 }
 
+function scoreInterval(rewards: Clustered): EvalResults["score_ci"] {
+  if (new Set(rewards.map(({ cluster }) => cluster)).size < 2) return null;
+  // Student's interval around 198 of 200 would end above 1, and around 200 of 200 it would have no width.
+  const isShare = rewards.every(({ value }) => value === 0 || value === 1);
+  return isShare ? shareInterval(rewards) : meanInterval(rewards);
+}
+
 function outcomeCounts(rollouts: readonly EvaluatedRollout[]): OutcomeCounts {
   const counts: OutcomeCounts = {};
   for (const { outcome } of rollouts) counts[outcome] = (counts[outcome] ?? 0) + 1;
@@ -98,7 +107,7 @@ function passAtKByRow(
     if (passes(reward)) row.passes += 1;
     rows.set(row_index, row);
   }
-  const most = Math.max(0, ...[...rows.values()].map(({ attempts }) => attempts));
+  const most = [...rows.values()].reduce((largest, { attempts }) => Math.max(largest, attempts), 0);
   if (most < 2) return {};
   const pass_at_k: Record<string, number> = {};
   for (let k = 1; k <= most; k *= 2) {

@@ -3,40 +3,60 @@ import type { Estimate } from "@osmosis/protocol";
 /** 97.5 % quantile of the standard normal distribution. */
 const Z = 1.959963984540054;
 
-/** A share of successes with Wilson's 95 % score interval; null when nothing was counted. */
-export function wilsonInterval(successes: number, n: number): Estimate | null {
+/** Values of one cluster may depend on each other: attempts at one row are alike. */
+export type Clustered = readonly { readonly cluster: number; readonly value: number }[];
+
+/**
+ * The share of ones among values that are 0 or 1, with Wilson's 95 % score interval; null without values. The interval is as wide as so many
+ * independent values would make it as the clusters are worth: all of them where the values of a cluster differ as much as
+ * any, one a cluster where they are the same. Where all values are the same, nobody can tell, and it is one a cluster. Values
+ * of a single cluster are taken as independent: they speak of that cluster alone.
+ */
+export function shareInterval(items: Clustered): Estimate | null {
+  const n = items.length;
   if (n === 0) return null;
-  const value = successes / n;
-  const denominator = 1 + (Z * Z) / n;
-  const centre = (value + (Z * Z) / (2 * n)) / denominator;
-  const half = (Z / denominator) * Math.sqrt((value * (1 - value)) / n + (Z * Z) / (4 * n * n));
+  const value = items.reduce((sum, item) => sum + item.value, 0) / n;
+  const residuals = clusterResiduals(items, value);
+  const spread = n * n * value * (1 - value);
+  const alike = residuals.size === 1 ? n : residuals.size;
+  const worth = spread === 0 ? alike : Math.min(n, spread / sumOfSquares(residuals));
+  const denominator = 1 + (Z * Z) / worth;
+  const centre = (value + (Z * Z) / (2 * worth)) / denominator;
+  const half = (Z / denominator) * Math.sqrt((value * (1 - value)) / worth + (Z * Z) / (4 * worth * worth));
   return {
     value,
-    ci_low: successes === 0 ? 0 : Math.max(0, centre - half),
-    ci_high: successes === n ? 1 : Math.min(1, centre + half),
+    ci_low: value === 0 ? 0 : Math.max(0, centre - half),
+    ci_high: value === 1 ? 1 : Math.min(1, centre + half),
     n,
   };
 }
 
 /**
- * A mean with the 95 % interval of Student's t, where values of one cluster may depend on each other; null below two
- * clusters. With one value per cluster it is the textbook interval.
+ * A mean with the 95 % interval of Student's t; null below two clusters. With one value per cluster it is the textbook
+ * interval. It is symmetric and knows no bounds: next to the end of a grader's scale it may reach beyond.
  */
-export function clusteredMeanInterval(
-  items: readonly { readonly cluster: number; readonly value: number }[],
-): Estimate | null {
+export function meanInterval(items: Clustered): Estimate | null {
   const n = items.length;
   const mean = items.reduce((sum, { value }) => sum + value, 0) / n;
+  const residuals = clusterResiduals(items, mean);
+  const clusters = residuals.size;
+  if (clusters < 2) return null;
+  const error = Math.sqrt((sumOfSquares(residuals) / (n * n)) * (clusters / (clusters - 1)));
+  const half = studentQuantile(clusters - 1) * error;
+  return { value: mean, ci_low: mean - half, ci_high: mean + half, n };
+}
+
+/** How far the values of each cluster are from the mean, added up. */
+function clusterResiduals(items: Clustered, mean: number): ReadonlyMap<number, number> {
   const residuals = new Map<number, number>();
   for (const { cluster, value } of items) {
     residuals.set(cluster, (residuals.get(cluster) ?? 0) + value - mean);
   }
-  const clusters = residuals.size;
-  if (clusters < 2) return null;
-  const squares = [...residuals.values()].reduce((sum, residual) => sum + residual * residual, 0);
-  const error = Math.sqrt((squares / (n * n)) * (clusters / (clusters - 1)));
-  const half = studentQuantile(clusters - 1) * error;
-  return { value: mean, ci_low: mean - half, ci_high: mean + half, n };
+  return residuals;
+}
+
+function sumOfSquares(residuals: ReadonlyMap<number, number>): number {
+  return [...residuals.values()].reduce((sum, residual) => sum + residual * residual, 0);
 }
 
 /** 97.5 % quantiles of Student's t distribution with 1, 2 and 3 degrees of freedom. */
