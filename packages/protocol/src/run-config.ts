@@ -90,8 +90,11 @@ export const TrainingSettings = z.strictObject({
 });
 export type TrainingSettings = z.infer<typeof TrainingSettings>;
 
+/** Below it nothing of a 32-bit logit's precision is left once it is divided by the temperature. */
+const LEAST_TEMPERATURE = 0.001;
+
 export const SamplingSettings = z.strictObject({
-  rollout_temperature: z.number().positive().max(2).default(1),
+  rollout_temperature: z.number().min(LEAST_TEMPERATURE).max(2).default(1),
   rollout_top_p: z.number().positive().max(1).default(1),
 });
 export type SamplingSettings = z.infer<typeof SamplingSettings>;
@@ -108,7 +111,15 @@ export type CheckpointSettings = z.infer<typeof CheckpointSettings>;
 export const EvaluationAdvanced = z.strictObject({
   seed: z.int().min(0).max(0xffff_ffff).default(0),
   /** Sampling temperature of models that the platform serves, where the agent names none; 0 is greedy. */
-  temperature: z.number().min(0).max(2).default(0),
+  temperature: z
+    .number()
+    .min(0)
+    .max(2)
+    .refine(
+      (value) => value === 0 || value >= LEAST_TEMPERATURE,
+      `must be 0 or at least ${LEAST_TEMPERATURE}`,
+    )
+    .default(0),
   top_p: z.number().positive().max(1).default(1),
   /** Tokens per model call at most. */
   max_tokens: z.int().min(1).default(1024),

@@ -1,4 +1,4 @@
-import { ChatChunk, ChatErrorBody, ChatResponse } from "@osmosis/protocol";
+import { ChatChunk, ChatErrorBody, ChatResponse, OsmosisError } from "@osmosis/protocol";
 import { afterEach, describe, expect, test } from "vitest";
 import { loadTestCodec } from "../../test/chat-codec.ts";
 import { eventsOf } from "../../test/events.ts";
@@ -289,6 +289,20 @@ describe("a request is refused", () => {
     });
     expect(rollout.close()).toMatchObject({ truncated: true, refusedCalls: 1 });
   });
+});
+
+test("what the sampler finds invalid is the request's fault, not the provider's", async () => {
+  const sampler = samplerOf(codec, () => {
+    throw new OsmosisError("VALIDATION", "temperature is 0.0001.", { hint: "Use 0." });
+  });
+  const { rollout } = await open(sampler);
+  expect(await errorOf(await post(rollout, { messages: [question] }))).toMatchObject({
+    status: 400,
+    code: "invalid_value",
+    message: "temperature is 0.0001. Use 0.",
+  });
+  const { failure, refusedCalls } = rollout.close();
+  expect({ failure, refusedCalls }).toEqual({ failure: undefined, refusedCalls: 1 });
 });
 
 test("a rollout that has used up its tokens gets empty answers, so that it ends and can be graded", async () => {

@@ -18,7 +18,8 @@ export type LocalPolicy = {
 
 /**
  * One rollout on a model whose tokens we sample. What a call samples depends on the rollout's seed, the ids of its
- * prompt, and how often that prompt was asked before; not on the order in which calls happen to arrive.
+ * prompt, and how often that prompt was asked before; not on the order in which calls happen to arrive, as long as the
+ * rollout's tokens suffice.
  */
 export function openLocalSession(
   { name, sampler, codec }: LocalPolicy,
@@ -191,6 +192,11 @@ export function openLocalSession(
       if (trace !== undefined) throw closedError();
       if (options.signal?.aborted === true) {
         throw new ChatError(503, "cancelled", "The call was cancelled.", { cause: error });
+      }
+      // What the sampler calls invalid is in the request, such as a temperature next to 0.
+      if (error instanceof OsmosisError && error.code === "VALIDATION") {
+        const hint = error.hint === undefined ? "" : ` ${error.hint}`;
+        throw new ChatError(400, "invalid_value", error.message + hint, { cause: error });
       }
       failure = { class: "provider", message: `The model could not be sampled: ${errorMessage(error)}` };
       throw new ChatError(503, "sampling_failed", failure.message, { cause: error });

@@ -22,7 +22,10 @@ export type OpenRolloutOptions = {
   readonly sampling: RolloutSampling;
   /** Tokens that the first prompt of a conversation may have. */
   readonly maxPromptTokens?: number;
-  /** Tokens that all answers of the rollout may have together; when they are used up, answers are empty. */
+  /**
+   * Tokens that all answers of the rollout may have together; when they are used up, answers are empty. Each of several
+   * calls at once may use what was left when it began.
+   */
   readonly maxResponseTokens?: number;
   /** Ends every call that is under way. */
   readonly signal: AbortSignal;

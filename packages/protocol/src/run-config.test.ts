@@ -1,0 +1,53 @@
+import { expect, test } from "vitest";
+import { issuesOf } from "./issues.ts";
+import { EvalRunConfig, TrainingRunConfig } from "./run-config.ts";
+
+const experiment = { rollout: "multiply", entrypoint: "main.ts", model_path: "m", dataset: "d" };
+const evaluation = { experiment, secrets: { required: [] } };
+
+function faultsOf(schema: typeof EvalRunConfig | typeof TrainingRunConfig, input: object): string[] {
+  const parsed = schema.safeParse(input);
+  return parsed.success ? [] : issuesOf(parsed.error).map(({ key, message }) => `${key} ${message}`);
+}
+
+test("a configuration of an experiment alone has every default", () => {
+  expect(EvalRunConfig.parse(evaluation)).toMatchObject({
+    evaluation: { n: 1, batch_size: 8, pass_threshold: 1 },
+    advanced: { seed: 0, temperature: 0, top_p: 1, max_tokens: 1024 },
+  });
+  expect(TrainingRunConfig.parse({ experiment })).toMatchObject({
+    training: { lr: 1e-6, n_samples_per_prompt: 8, rollout_batch_size: 32, max_response_length: 8192 },
+    sampling: { rollout_temperature: 1, rollout_top_p: 1 },
+    checkpoints: { eval_interval: 10, checkpoint_save_freq: 20 },
+    advanced: { method: "lora", advantage: "centred", loss: "ppo", clip_low: 0.2, clip_high: 0.28 },
+    secrets: { required: [] },
+    env: {},
+  });
+});
+
+test("an unknown key is refused in every table", () => {
+  for (const table of ["experiment", "training", "sampling", "checkpoints", "secrets", "advanced"]) {
+    const input = { experiment, [table]: { ...(table === "experiment" ? experiment : {}), tempo: 1 } };
+    expect(faultsOf(TrainingRunConfig, input)).toContain(`${table}.tempo is not a known key`);
+  }
+});
+
+test("a temperature is one that can be sampled with", () => {
+  const training = (rollout_temperature: number) =>
+    faultsOf(TrainingRunConfig, { experiment, sampling: { rollout_temperature } });
+  expect([0.001, 1, 2].flatMap(training)).toEqual([]);
+  expect([0, 0.0001, 2.1].map((value) => training(value).length)).toEqual([1, 1, 1]);
+  const greedy = (temperature: number) =>
+    faultsOf(EvalRunConfig, { ...evaluation, advanced: { temperature } });
+  expect([0, 0.001, 2].flatMap(greedy)).toEqual([]);
+  expect(greedy(0.0001)).toEqual(["advanced.temperature must be 0 or at least 0.001"]);
+});
+
+test("a branch and a commit, or a variable and a secret of one name, exclude each other", () => {
+  const both = { ...experiment, branch: "main", commit_sha: "0123456" };
+  expect(faultsOf(TrainingRunConfig, { experiment: both })).toEqual([
+    "experiment.commit_sha give either branch or commit_sha, not both",
+  ]);
+  const twice = { ...evaluation, env: { KEY: "1" }, secrets: { required: ["KEY"] } };
+  expect(faultsOf(EvalRunConfig, twice)).toEqual(["env.KEY is a required secret, too; keep one of the two"]);
+});
