@@ -52,6 +52,22 @@ describe("a call of a chat endpoint", () => {
     expect(calls).toBe(3);
   });
 
+  test("is not repeated when the endpoint says that it has tried enough", async () => {
+    let calls = 0;
+    const spent = await endpoint((_request, response) => {
+      calls += 1;
+      response.writeHead(503, { "x-should-retry": "false" });
+      response.end(
+        JSON.stringify({ error: { message: "no GPU", type: "server_error", code: "sampling_failed" } }),
+      );
+    });
+    await expect(postChat(spent, body, options)).rejects.toMatchObject({
+      status: 503,
+      code: "sampling_failed",
+    });
+    expect(calls).toBe(1);
+  });
+
   test("is repeated when a kept connection turns out to be closed", async () => {
     const seen = new WeakSet<object>();
     const closing = await endpoint((request, response) => {
@@ -111,10 +127,13 @@ describe("a streamed answer", () => {
   test("that carries an error or breaks off is a failure", async () => {
     const failing = await endpoint((_request, response) => {
       response.end(
-        `${chunk("a")}event: error\ndata: {"error":{"message":"died","type":"x"}}\n\ndata: [DONE]\n\n`,
+        `${chunk("a")}event: error\ndata: {"error":{"message":"died","type":"x","code":"c"}}\n\ndata: [DONE]\n\n`,
       );
     });
-    await expect(textOf(streamChat(failing, body, options))).rejects.toThrow(/broke off its answer: died/);
+    await expect(textOf(streamChat(failing, body, options))).rejects.toMatchObject({
+      message: expect.stringContaining("broke off its answer: died"),
+      code: "c",
+    });
     const short = await endpoint((_request, response) => response.end(chunk("a")));
     await expect(textOf(streamChat(short, body, options))).rejects.toThrow(/without \[DONE\]/);
     const cut = await endpoint((_request, response) => {

@@ -22,7 +22,7 @@ export type ChatCallOptions = {
   readonly random?: () => number;
 };
 
-/** How often a call is repeated that the endpoint did not take on (429 and 503). */
+/** How often a call is repeated that the endpoint did not take on (429 and 503), unless it says that this is in vain. */
 const RETRIES = 5;
 const LONGEST_ERROR_BYTES = 16 * 1024;
 
@@ -65,7 +65,8 @@ export async function* streamChat(
       yield chunk.data;
       continue;
     }
-    throw new ChatEndpointError(`${urlOf(endpoint)} broke off its answer: ${problemOf(value, data)}`);
+    const { message, code } = problemOf(value, data);
+    throw new ChatEndpointError(`${urlOf(endpoint)} broke off its answer: ${message}`, { code });
   }
   throw new ChatEndpointError(`${urlOf(endpoint)} ended its answer without [DONE].`);
 }
@@ -82,13 +83,14 @@ async function open(
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 300) return response;
     const text = await readText(response, endpoint);
-    const retry = (status === 429 || status === 503) && attempt < RETRIES;
+    const { "x-should-retry": shouldRetry, "retry-after": retryAfter } = response.headers;
+    const retry = (status === 429 || status === 503) && shouldRetry !== "false" && attempt < RETRIES;
     if (!retry) {
-      const problem = problemOf(parseJson(text), text.slice(0, LONGEST_ERROR_BYTES));
-      throw new ChatEndpointError(`${urlOf(endpoint)} answered ${status}: ${problem}`, { status });
+      const { message, code } = problemOf(parseJson(text), text.slice(0, LONGEST_ERROR_BYTES));
+      throw new ChatEndpointError(`${urlOf(endpoint)} answered ${status}: ${message}`, { status, code });
     }
     const backoffMs = 250 * 2 ** attempt * (0.5 + random());
-    await sleep(retryAfterMs(response.headers["retry-after"]) ?? backoffMs, undefined, { signal });
+    await sleep(retryAfterMs(retryAfter) ?? backoffMs, undefined, { signal });
   }
 }
 
@@ -171,9 +173,11 @@ function urlOf(endpoint: ChatEndpoint): string {
   return `${endpoint.baseUrl}/chat/completions`;
 }
 
-function problemOf(value: unknown, text: string): string {
+function problemOf(value: unknown, text: string): { message: string; code?: string | undefined } {
   const body = ChatErrorBody.safeParse(value);
-  return body.success ? body.data.error.message : text;
+  return body.success
+    ? { message: body.data.error.message, code: body.data.error.code ?? undefined }
+    : { message: text };
 }
 
 function parseJson(text: string): unknown {

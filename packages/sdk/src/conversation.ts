@@ -53,6 +53,16 @@ export class Conversation implements SampleSource {
     }
   }
 
+  /** True once a model call was answered. */
+  get hasAnswer(): boolean {
+    return this.#messages.length > 0;
+  }
+
+  /** Keeps what was sent with a call that will have no answer. */
+  recordUnanswered(sent: readonly RawMessage[]): void {
+    this.#messages = [...sent];
+  }
+
   /** Adds the answers of tools that no further model call was told about. */
   addToolResults(results: readonly { callId: string; content: string }[]): void {
     const open = this.#messages.flatMap((message) => toolCallIds(message));

@@ -12,12 +12,25 @@ export type RolloutFailure = {
 export class ChatEndpointError extends Error {
   /** HTTP status of its answer; undefined when there was none. */
   readonly status: number | undefined;
+  /** The code of its error body, such as `context_length_exceeded`. */
+  readonly code: string | undefined;
 
-  constructor(message: string, options: { status?: number | undefined; cause?: unknown } = {}) {
+  constructor(
+    message: string,
+    options: { status?: number | undefined; code?: string | undefined; cause?: unknown } = {},
+  ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = "ChatEndpointError";
     this.status = options.status;
+    this.code = options.code;
   }
+}
+
+/** True when the endpoint refused a call because the conversation no longer fits: the policy's doing, not the endpoint's. */
+export function isOutOfContext(error: unknown): boolean {
+  return causesOf(error).some(
+    (link) => link instanceof ChatEndpointError && link.code === "context_length_exceeded",
+  );
 }
 
 /** The failure that an exception of user code amounts to; `thrower` is the method that threw, such as `MyGrader.grade`. */

@@ -161,6 +161,35 @@ describe("an agent of the OpenAI Agents SDK", () => {
     expect(endless.result).toMatchObject({ status: "success", sample: { reward: 0 } });
   });
 
+  test("a conversation that has outgrown the endpoint ends there, and is graded", async () => {
+    const tooLong = { fail: { status: 400, message: "too long", code: "context_length_exceeded" } };
+    for (const options of [{}, { streamOnly: true }]) {
+      const ended: unknown[] = [];
+      const run = async (ctx: AgentWorkflowContext) => {
+        ended.push(await runOsmosisAgent(calculator(), ctx.prompt, options));
+      };
+      const later = await play([twoCalls[0] ?? {}, tooLong], run);
+      expect(later.result).toMatchObject({ status: "success", sample: { reward: 0 } });
+      expect(later.result.sample?.messages.map((message) => message["role"])).toEqual([
+        "system",
+        "user",
+        "assistant",
+        "tool",
+      ]);
+      expect(ended).toEqual([{ finalOutput: undefined, ended: "context_length" }]);
+      // Of a first prompt that does not fit nothing can be graded.
+      const atOnce = await play([tooLong], run);
+      expect(atOnce.result).toMatchObject({
+        status: "failure",
+        failure: { category: "http_error", message: expect.stringContaining("too long") },
+      });
+    }
+    const other = await play([{ fail: { status: 400, code: "invalid_value" } }], (ctx) =>
+      runOsmosisAgent(calculator(), ctx.prompt),
+    );
+    expect(other.result).toMatchObject({ status: "failure", failure: { category: "http_error" } });
+  });
+
   test("tool results that end the run are part of the sample", async () => {
     const { result } = await play(twoCalls.slice(0, 1), (ctx) =>
       runOsmosisAgent(calculator({ toolUseBehavior: "stop_on_first_tool" }), ctx.prompt),

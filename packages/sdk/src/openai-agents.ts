@@ -20,7 +20,7 @@ import type { ChatChunk, ChatResponse, RawMessage } from "@osmosis/protocol";
 import { toAgentInput } from "./agent-input.ts";
 import { ChatAccumulator } from "./chat-accumulator.ts";
 import { postChat, streamChat } from "./chat-client.ts";
-import { ChatEndpointError } from "./failure.ts";
+import { ChatEndpointError, isOutOfContext } from "./failure.ts";
 import { Conversation } from "./conversation.ts";
 import { currentRollout, type RolloutContext } from "./rollout-context.ts";
 
@@ -82,11 +82,21 @@ function createCall(rollout: RolloutContext, conversation: Conversation, options
   const endpoint = { baseUrl: rollout.chatCompletionsUrl, apiKey: rollout.apiKey };
   const { params = {}, streamOnly = false } = options;
 
+  /** A call that was too long is where the conversation ends; its grader sees what made it so long. */
+  function keepRefused(body: ChatBody, error: unknown): void {
+    if (conversation.hasAnswer && isOutOfContext(error)) conversation.recordUnanswered(body.messages);
+  }
+
   async function* streamed(body: ChatBody, signal: AbortSignal): AsyncGenerator<ChatChunk, void, undefined> {
     const answer = new ChatAccumulator();
-    for await (const chunk of streamChat(endpoint, body, { signal })) {
-      answer.add(chunk);
-      yield chunk;
+    try {
+      for await (const chunk of streamChat(endpoint, body, { signal })) {
+        answer.add(chunk);
+        yield chunk;
+      }
+    } catch (error) {
+      keepRefused(body, error);
+      throw error;
     }
     const response = answer.response();
     if (response) conversation.record(body.messages, response);
@@ -94,7 +104,10 @@ function createCall(rollout: RolloutContext, conversation: Conversation, options
 
   async function whole(body: ChatBody, signal: AbortSignal): Promise<ChatResponse> {
     if (!streamOnly) {
-      const response = await postChat(endpoint, body, { signal });
+      const response = await postChat(endpoint, body, { signal }).catch((error: unknown) => {
+        keepRefused(body, error);
+        throw error;
+      });
       conversation.record(body.messages, response);
       return response;
     }
@@ -127,10 +140,10 @@ export type OsmosisAgentRun = {
   /** What the agent said last; undefined unless it came to an end of its own. */
   readonly finalOutput: unknown;
   /**
-   * `max_turns` and `model_error` (an answer that the SDK cannot use) are things that a policy does wrong, so they end the
-   * run and leave the judgement to the grader.
+   * `max_turns`, `context_length` (the conversation has outgrown what the endpoint takes) and `model_error` (an answer that
+   * the SDK cannot use) are things that a policy does wrong, so they end the run and leave the judgement to the grader.
    */
-  readonly ended: "final_output" | "max_turns" | "model_error";
+  readonly ended: "final_output" | "max_turns" | "context_length" | "model_error";
 };
 
 /**
@@ -138,7 +151,8 @@ export type OsmosisAgentRun = {
  * the workflow made an `osmosisModel` before, one is made. A call of a tool that does not exist is answered to the model
  * with an error. Tracing is off.
  *
- * @throws ChatEndpointError when the endpoint fails, and whatever guardrails throw.
+ * @throws ChatEndpointError when the endpoint fails, or refuses the first prompt for its length or any call for another
+ * reason, and whatever guardrails throw.
  * @example
  * const agent = new Agent({ name: "calculator", instructions: "Use the tools.", tools: [multiply] });
  * await runOsmosisAgent(agent, ctx.prompt, { maxTurns: 5 });
@@ -168,6 +182,9 @@ export async function runOsmosisAgent<Context, Output extends AgentOutputType>(
     return { finalOutput: result.finalOutput, ended: "final_output" };
   } catch (error) {
     if (error instanceof MaxTurnsExceededError) return { finalOutput: undefined, ended: "max_turns" };
+    // A first prompt that does not fit is no deed of the policy: nothing is there to be graded.
+    if (model.conversation.hasAnswer && isOutOfContext(error))
+      return { finalOutput: undefined, ended: "context_length" };
     if (error instanceof ModelBehaviorError) return { finalOutput: undefined, ended: "model_error" };
     throw error;
   }

@@ -33,7 +33,7 @@ export type ScriptedCall = {
   /** `length` plays an answer that ran out of tokens. */
   readonly finishReason?: "stop" | "length" | "tool_calls";
   /** An HTTP error instead of an answer. */
-  readonly fail?: { readonly status: number; readonly message?: string };
+  readonly fail?: { readonly status: number; readonly message?: string; readonly code?: string };
   /** Never answers: for tests of deadlines and cancellation. */
   readonly hang?: boolean;
   /** Throws when the request is not the expected one. */
@@ -82,8 +82,8 @@ export async function scriptedModel(script: readonly ScriptedCall[]): Promise<Sc
     if (scripted.expect) checkExpectation(scripted.expect, body, index);
     if (scripted.hang) return;
     if (scripted.fail) {
-      const { status, message = "scripted failure" } = scripted.fail;
-      return sendError(response, status, message);
+      const { status, message = "scripted failure", code } = scripted.fail;
+      return sendError(response, status, message, code);
     }
     const reply = completion(scripted, body, index);
     if (body.stream === true) sendStream(response, reply);
@@ -203,8 +203,8 @@ function sendJson(response: ServerResponse, status: number, body: unknown): void
   response.end(JSON.stringify(body));
 }
 
-function sendError(response: ServerResponse, status: number, message: string): void {
-  sendJson(response, status, { error: { message, type: "scripted_model", code: null } });
+function sendError(response: ServerResponse, status: number, message: string, code?: string): void {
+  sendJson(response, status, { error: { message, type: "scripted_model", code: code ?? null } });
 }
 
 function lastMessage(body: ChatRequestType): string {
