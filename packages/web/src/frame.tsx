@@ -1,14 +1,6 @@
 import { OsmosisError, errorMessage, type Client, type Workspace } from "@osmosis/protocol";
 import { useQueryClient } from "@tanstack/react-query";
-import {
-  Link,
-  Navigate,
-  Outlet,
-  useLocation,
-  useNavigate,
-  useParams,
-  useRouter,
-} from "@tanstack/react-router";
+import { Link, Navigate, Outlet, useNavigate, useParams, useRouter } from "@tanstack/react-router";
 import {
   createContext,
   useContext,
@@ -69,8 +61,8 @@ function ToSignIn(): ReactElement {
 
 const SECTIONS = [
   { name: "Overview", to: "/$workspace", exact: true },
-  { name: "Training", to: "/$workspace/training", exact: false },
-  { name: "Evaluation", to: "/$workspace/eval", exact: false },
+  { name: "Training", to: "/$workspace/training-runs", exact: false },
+  { name: "Evaluation", to: "/$workspace/eval-runs", exact: false },
   { name: "Models", to: "/$workspace/models", exact: false },
   { name: "Data sets", to: "/$workspace/datasets", exact: false },
   { name: "Secrets", to: "/$workspace/secrets", exact: false },

@@ -60,7 +60,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("who may see the dashboard
   test("who signs out is led to the sign-in page, in every tab, and back is no way in", async () => {
     const page = await stage.open();
     const other = await page.context().newPage();
-    await other.goto(`${stage.server.url}/${stage.workspace.name}/training`);
+    await other.goto(`${stage.server.url}/${stage.workspace.name}/training-runs`);
     await other.getByRole("heading", { name: "Training runs" }).waitFor();
     await page.getByRole("button", { name: "Sign out" }).click();
     await page.getByRole("heading", { name: "Sign in", exact: true }).waitFor();
@@ -80,7 +80,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("who may see the dashboard
     const page = await stage.open({ path: `/${foreign}` });
     for (const path of [
       `/${foreign}`,
-      `/${foreign}/training/x`,
+      `/${foreign}/training-runs/x`,
       "/nowhere",
       `/${stage.workspace.name}/what/ever`,
     ]) {
@@ -90,7 +90,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("who may see the dashboard
     await page.getByRole("link", { name: "Go to your workspace" }).click();
     await page.getByRole("heading", { name: stage.workspace.name }).waitFor();
 
-    await page.goto(`${stage.server.url}/${stage.workspace.name}/training/no-such-run`);
+    await page.goto(`${stage.server.url}/${stage.workspace.name}/training-runs/no-such-run`);
     await page.getByText("There is no training run no-such-run").waitFor();
     await page.context().close();
   });

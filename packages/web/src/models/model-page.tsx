@@ -39,7 +39,7 @@ export function ModelPage(): ReactElement {
           </h1>
           <p className="quiet">
             Step {model.checkpoint_step} of{" "}
-            <Link to="/$workspace/training/$run" params={{ ...params, run: model.training_run_name }}>
+            <Link to="/$workspace/training-runs/$run" params={{ ...params, run: model.training_run_name }}>
               <bdi>{model.training_run_name}</bdi>
             </Link>
             , kept <Age at={model.created_at} />

@@ -15,7 +15,7 @@ type Detail = z.output<typeof RolloutDetail>;
 
 export function TrainingRolloutPage(): ReactElement {
   const { client } = usePlace();
-  const { run, rollout } = useParams({ from: "/page/$workspace/training/$run/rollouts/$rollout" });
+  const { run, rollout } = useParams({ from: "/page/$workspace/training-runs/$run/rollouts/$rollout" });
   const params = { name: run, rollout_id: rollout };
   return (
     <RolloutPage
@@ -29,7 +29,7 @@ export function TrainingRolloutPage(): ReactElement {
 
 export function EvalRolloutPage(): ReactElement {
   const { client } = usePlace();
-  const { run, rollout } = useParams({ from: "/page/$workspace/eval/$run/rollouts/$rollout" });
+  const { run, rollout } = useParams({ from: "/page/$workspace/eval-runs/$run/rollouts/$rollout" });
   const params = { name: run, rollout_id: rollout };
   return (
     <RolloutPage
@@ -76,29 +76,29 @@ function Crumbs(props: { readonly kind: "training" | "eval"; readonly run: strin
     <p className="crumbs">
       {props.kind === "training" ? (
         <>
-          <Link to="/$workspace/training" params={params}>
+          <Link to="/$workspace/training-runs" params={params}>
             Training
           </Link>{" "}
           /{" "}
-          <Link to="/$workspace/training/$run" params={params}>
+          <Link to="/$workspace/training-runs/$run" params={params}>
             {name}
           </Link>{" "}
           /{" "}
-          <Link to="/$workspace/training/$run" params={params} search={{ tab: "rollouts" }}>
+          <Link to="/$workspace/training-runs/$run" params={params} search={{ tab: "rollouts" }}>
             Rollouts
           </Link>
         </>
       ) : (
         <>
-          <Link to="/$workspace/eval" params={params}>
+          <Link to="/$workspace/eval-runs" params={params}>
             Evaluation
           </Link>{" "}
           /{" "}
-          <Link to="/$workspace/eval/$run" params={params}>
+          <Link to="/$workspace/eval-runs/$run" params={params}>
             {name}
           </Link>{" "}
           /{" "}
-          <Link to="/$workspace/eval/$run" params={params} search={{ tab: "rollouts" }}>
+          <Link to="/$workspace/eval-runs/$run" params={params} search={{ tab: "rollouts" }}>
             Rollouts
           </Link>
         </>

@@ -24,7 +24,12 @@ export function RolloutTable(props: {
   readonly run: string;
   readonly load: (query: RolloutQuery, signal: AbortSignal) => Promise<RolloutPage>;
 }): ReactElement {
-  const { phase, step, outcome, offset = 0 } = useSearch({ from: `/page/$workspace/${props.kind}/$run` });
+  const {
+    phase,
+    step,
+    outcome,
+    offset = 0,
+  } = useSearch({ from: `/page/$workspace/${props.kind}-runs/$run` });
   const navigate = useNavigate();
   const filter = { phase, step, outcome };
   const page = useQuery({
@@ -143,11 +148,11 @@ function RolloutLink(props: {
   const params = { workspace: workspace.name, run: props.run, rollout: rollout.id };
   const name = `row ${rollout.row_index}, sample ${rollout.sample_index}`;
   return props.kind === "training" ? (
-    <Link to="/$workspace/training/$run/rollouts/$rollout" params={params}>
+    <Link to="/$workspace/training-runs/$run/rollouts/$rollout" params={params}>
       {name}
     </Link>
   ) : (
-    <Link to="/$workspace/eval/$run/rollouts/$rollout" params={params}>
+    <Link to="/$workspace/eval-runs/$run/rollouts/$rollout" params={params}>
       {name}
     </Link>
   );

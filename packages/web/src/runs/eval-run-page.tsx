@@ -16,7 +16,7 @@ import { RunHeading } from "./run-heading.tsx";
 import { RunLogs } from "./run-logs.tsx";
 import { RunTabs } from "./run-tabs.tsx";
 
-const FROM = "/page/$workspace/eval/$run";
+const FROM = "/page/$workspace/eval-runs/$run";
 
 /** An evaluation run: its numbers with their uncertainty, its rollouts, log and configuration. */
 export function EvalRunPage(): ReactElement {
@@ -176,7 +176,7 @@ function Outcomes(props: { readonly run: EvalRun; readonly results: EvalResults 
               <td className="number quiet">{formatShare(count / total)}</td>
               <td>
                 <Link
-                  to="/$workspace/eval/$run"
+                  to="/$workspace/eval-runs/$run"
                   params={{ workspace: workspace.name, run: props.run.name }}
                   search={{ tab: "rollouts", outcome: outcome as keyof typeof outcomes }}
                 >

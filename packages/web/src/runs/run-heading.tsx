@@ -23,11 +23,11 @@ export function RunHeading(props: {
       <title>{`${run.name} · Osmosis`}</title>
       <p className="crumbs">
         {props.kind === "training" ? (
-          <Link to="/$workspace/training" params={ofWorkspace}>
+          <Link to="/$workspace/training-runs" params={ofWorkspace}>
             Training
           </Link>
         ) : (
-          <Link to="/$workspace/eval" params={ofWorkspace}>
+          <Link to="/$workspace/eval-runs" params={ofWorkspace}>
             Evaluation
           </Link>
         )}

@@ -34,7 +34,7 @@ export function OverviewPage(): ReactElement {
 }
 
 export function TrainingListPage(): ReactElement {
-  const { offset = 0 } = useSearch({ from: "/page/$workspace/training" });
+  const { offset = 0 } = useSearch({ from: "/page/$workspace/training-runs" });
   const navigate = useNavigate();
   return (
     <main>
@@ -50,7 +50,7 @@ export function TrainingListPage(): ReactElement {
 }
 
 export function EvalListPage(): ReactElement {
-  const { offset = 0 } = useSearch({ from: "/page/$workspace/eval" });
+  const { offset = 0 } = useSearch({ from: "/page/$workspace/eval-runs" });
   const navigate = useNavigate();
   return (
     <main>
@@ -97,7 +97,7 @@ function Trainings({ limit, offset, onMove }: Part): ReactElement {
       {onMove === undefined ? (
         total > runs.length ? (
           <p>
-            <Link to="/$workspace/training" params={{ workspace: workspace.name }}>
+            <Link to="/$workspace/training-runs" params={{ workspace: workspace.name }}>
               All {total.toLocaleString("en")} training runs
             </Link>
           </p>
@@ -134,7 +134,7 @@ function Evaluations({ limit, offset, onMove }: Part): ReactElement {
       {onMove === undefined ? (
         total > runs.length ? (
           <p>
-            <Link to="/$workspace/eval" params={{ workspace: workspace.name }}>
+            <Link to="/$workspace/eval-runs" params={{ workspace: workspace.name }}>
               All {total.toLocaleString("en")} evaluation runs
             </Link>
           </p>

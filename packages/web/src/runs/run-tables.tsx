@@ -24,7 +24,7 @@ export function TrainingTable({ runs }: { readonly runs: readonly TrainingRun[] 
         {runs.map((run) => (
           <tr key={run.id}>
             <td>
-              <Link to="/$workspace/training/$run" params={{ workspace: workspace.name, run: run.name }}>
+              <Link to="/$workspace/training-runs/$run" params={{ workspace: workspace.name, run: run.name }}>
                 <bdi>{run.name}</bdi>
               </Link>
               <MadeOf run={run} />
@@ -72,7 +72,7 @@ export function EvalTable({ runs }: { readonly runs: readonly EvalRun[] }): Reac
         {runs.map((run) => (
           <tr key={run.id}>
             <td>
-              <Link to="/$workspace/eval/$run" params={{ workspace: workspace.name, run: run.name }}>
+              <Link to="/$workspace/eval-runs/$run" params={{ workspace: workspace.name, run: run.name }}>
                 <bdi>{run.name}</bdi>
               </Link>
               <MadeOf run={run} />

@@ -15,7 +15,7 @@ const NAMES: Readonly<Record<Tab, string>> = {
 
 /** The parts of a run, one at a time; which one is part of the address. Only the one that is shown asks the platform. */
 export function RunTabs(props: {
-  readonly from: "/page/$workspace/training/$run" | "/page/$workspace/eval/$run";
+  readonly from: "/page/$workspace/training-runs/$run" | "/page/$workspace/eval-runs/$run";
   readonly parts: Readonly<Partial<Record<Tab, () => ReactElement>>>;
 }): ReactElement {
   const { tab } = useSearch({ from: props.from });

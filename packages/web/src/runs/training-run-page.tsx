@@ -18,7 +18,7 @@ import { RunHeading } from "./run-heading.tsx";
 import { RunLogs } from "./run-logs.tsx";
 import { RunTabs } from "./run-tabs.tsx";
 
-const FROM = "/page/$workspace/training/$run";
+const FROM = "/page/$workspace/training-runs/$run";
 
 /** A training run: where it stands, its curves, rollouts, checkpoints, log and configuration. */
 export function TrainingRunPage(): ReactElement {
