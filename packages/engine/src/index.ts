@@ -1,4 +1,5 @@
 export { createEmbeddedService } from "./embedded/service.ts";
+export { importGguf } from "./gguf/import-gguf.ts";
 export { initialiseModel } from "./model/parameters.ts";
 export { loadChatCodec } from "./chat-codec.ts";
 export type { ChatCodec } from "./chat-codec.ts";
