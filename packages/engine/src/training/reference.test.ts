@@ -115,10 +115,8 @@ describe.each(MODELS)("%s", (model) => {
   });
 });
 
-describe.skipIf(PYTHON === undefined)(
-  "read by Python; needs OSMOSIS_TEST_PYTHON with transformers and peft",
-  () => {
-    const READER = `
+describe("read by Python", () => {
+  const READER = `
 import json, sys, torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
@@ -132,40 +130,42 @@ for tokens in sequences:
     rows.append(logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist())
 print(json.dumps(rows))`;
 
-    test.each(MODELS)(
-      "%s, trained and saved as a model and as an adapter",
-      { timeout: 120_000 },
-      async (model) => {
-        const folder = await mkdtemp(join(tmpdir(), "osmosis-python-"));
-        const { sequences } = await readExpected(model);
-        for (const kind of ["full", "adapter"] as const) {
-          const trainer = await openTrainer(model, kind === "adapter");
-          const data = dataOf(sequences);
-          await evaluate(trainer, data, true);
-          trainer.optimStep({
-            learningRate: 1e-2,
-            beta1: 0.9,
-            beta2: 0.99,
-            epsilon: 1e-8,
-            weightDecay: 0,
-            gradClipNorm: 0,
-          });
-          const base = join(FIXTURES, model);
-          if (trainer.adapter === undefined) await saveWeights(trainer, folder, base);
-          else await writeAdapterFolder(join(folder, "adapter"), trainer.adapter, base);
-          const { logprobs_B_T } = await evaluate(trainer, data, false);
-          await trainer.release();
-          const places = kind === "full" ? [folder, ""] : [base, join(folder, "adapter")];
-          const { stdout } = await promisify(execFile)(PYTHON ?? "", [
-            "-c",
-            READER,
-            ...places,
-            JSON.stringify(sequences),
-          ]);
-          expectLogprobs(logprobs_B_T, JSON.parse(stdout) as number[][]);
-        }
-        await rm(folder, { recursive: true });
-      },
-    );
-  },
-);
+  test.for(MODELS)(
+    "%s, trained and saved as a model and as an adapter",
+    { timeout: 120_000 },
+    async (model, context) => {
+      if (PYTHON === undefined) {
+        return context.skip("OSMOSIS_TEST_PYTHON names no Python with transformers and peft");
+      }
+      const folder = await mkdtemp(join(tmpdir(), "osmosis-python-"));
+      const { sequences } = await readExpected(model);
+      for (const kind of ["full", "adapter"] as const) {
+        const trainer = await openTrainer(model, kind === "adapter");
+        const data = dataOf(sequences);
+        await evaluate(trainer, data, true);
+        trainer.optimStep({
+          learningRate: 1e-2,
+          beta1: 0.9,
+          beta2: 0.99,
+          epsilon: 1e-8,
+          weightDecay: 0,
+          gradClipNorm: 0,
+        });
+        const base = join(FIXTURES, model);
+        if (trainer.adapter === undefined) await saveWeights(trainer, folder, base);
+        else await writeAdapterFolder(join(folder, "adapter"), trainer.adapter, base);
+        const { logprobs_B_T } = await evaluate(trainer, data, false);
+        await trainer.release();
+        const places = kind === "full" ? [folder, ""] : [base, join(folder, "adapter")];
+        const { stdout } = await promisify(execFile)(PYTHON, [
+          "-c",
+          READER,
+          ...places,
+          JSON.stringify(sequences),
+        ]);
+        expectLogprobs(logprobs_B_T, JSON.parse(stdout) as number[][]);
+      }
+      await rm(folder, { recursive: true });
+    },
+  );
+});
