@@ -1,6 +1,7 @@
 import { loadRuntime } from "../graph/session.ts";
 import type { GraphSession } from "../graph/session.ts";
 import type { ModelConfig } from "../model-config.ts";
+import { ropeTables } from "../model/decoder.ts";
 import { headGraph, layerGraph, projectGraph } from "./decoder-graphs.ts";
 import type { DecoderWeights } from "./decoder-weights.ts";
 import { KeyValueCache } from "./key-value-cache.ts";
@@ -23,14 +24,14 @@ export class Decoder implements AsyncDisposable {
   readonly cache: KeyValueCache;
   readonly #config: ModelConfig;
   readonly #sessions: Sessions;
-  readonly #rotary: RotaryTables;
+  readonly #rotary: ReturnType<typeof ropeTables>;
   #weights: DecoderWeights;
 
   private constructor(config: ModelConfig, sessions: Sessions, weights: DecoderWeights) {
     this.#config = config;
     this.#sessions = sessions;
     this.#weights = weights;
-    this.#rotary = rotaryTables(config);
+    this.#rotary = ropeTables(config);
     this.cache = new KeyValueCache(config);
   }
 
@@ -140,7 +141,7 @@ export class Decoder implements AsyncDisposable {
     const { width, qkv, q, keys, values } = arrays;
     const { heads, kvHeads, headSize } = this.#config;
     const { capacity } = this.cache;
-    const { cos, sin } = this.#rotary;
+    const { cosine, sine } = this.#rotary;
     const half = headSize / 2;
     const scale = 1 / Math.sqrt(headSize);
     const stride = (heads + 2 * kvHeads) * headSize;
@@ -154,8 +155,8 @@ export class Decoder implements AsyncDisposable {
           for (let i = 0; i < half; i++) {
             const a = qkv[from + head * headSize + i] ?? 0;
             const b = qkv[from + head * headSize + half + i] ?? 0;
-            const c = cos[angle + i] ?? 0;
-            const d = sin[angle + i] ?? 0;
+            const c = cosine[angle + i] ?? 0;
+            const d = sine[angle + i] ?? 0;
             q[to + head * headSize + i] = (a * c - b * d) * scale;
             q[to + head * headSize + half + i] = (b * c + a * d) * scale;
           }
@@ -168,8 +169,8 @@ export class Decoder implements AsyncDisposable {
           for (let i = 0; i < half; i++) {
             const a = qkv[keysFrom + head * headSize + i] ?? 0;
             const b = qkv[keysFrom + head * headSize + half + i] ?? 0;
-            const c = cos[angle + i] ?? 0;
-            const d = sin[angle + i] ?? 0;
+            const c = cosine[angle + i] ?? 0;
+            const d = sine[angle + i] ?? 0;
             keys[keysTo + i * capacity] = a * c - b * d;
             keys[keysTo + (half + i) * capacity] = b * c + a * d;
           }
@@ -199,19 +200,6 @@ type Sessions = {
   readonly lastLayer: GraphSession;
   readonly head: GraphSession;
 };
-
-type RotaryTables = { readonly cos: Float32Array; readonly sin: Float32Array };
-
-/** Cosines and sines [contextLength, headSize / 2] of the rotary embedding. */
-function rotaryTables({ contextLength, headSize, ropeTheta }: ModelConfig): RotaryTables {
-  const half = headSize / 2;
-  const angle = (i: number): number => Math.floor(i / half) * ropeTheta ** -((i % half) / half);
-  const size = { length: contextLength * half };
-  return {
-    cos: Float32Array.from(size, (_, i) => Math.cos(angle(i))),
-    sin: Float32Array.from(size, (_, i) => Math.sin(angle(i))),
-  };
-}
 
 /** Lets each token see itself and what is before it; padding sees the first token only. */
 function maskOf({ rows }: TokenBatch, width: number, capacity: number): Float32Array {
