@@ -291,6 +291,20 @@ describe("a request is refused", () => {
   });
 });
 
+test("a conversation whose history was changed is none that begins: it may be longer than a first prompt", async () => {
+  const sampler = samplerOf(codec, () => ({ answer: "yes" }));
+  const { rollout } = await open(sampler, { maxPromptTokens: 30 });
+  const past = [
+    question,
+    { role: "assistant", content: "no" },
+    { role: "user", content: "Sure? ".repeat(20) },
+  ];
+  expect((await post(rollout, { messages: [question] })).status).toBe(200);
+  expect((await post(rollout, { messages: past })).status).toBe(200);
+  expect(sampler.requests.map(({ prompt_T }) => prompt_T.length > 30)).toEqual([false, true]);
+  expect(rollout.close()).toMatchObject({ truncated: false, prefixBreaks: 1 });
+});
+
 test("what the sampler finds invalid is the request's fault, not the provider's", async () => {
   const sampler = samplerOf(codec, () => {
     throw new OsmosisError("VALIDATION", "temperature is 0.0001.", { hint: "Use 0." });

@@ -126,7 +126,8 @@ export function openLocalSession(
     if (room < 1) {
       throw noRoom(`The prompt has ${length} tokens, the model's context holds ${sampler.contextLength}.`);
     }
-    if (start.parent === undefined && length > maxPromptTokens) {
+    // A prompt that was rendered anew after a break holds answers, too.
+    if (start.parent === undefined && !start.broke && length > maxPromptTokens) {
       throw noRoom(`The prompt has ${length} tokens, the run's max_prompt_length is ${maxPromptTokens}.`);
     }
     const asked = request.max_completion_tokens ?? request.max_tokens ?? Infinity;
