@@ -4,6 +4,7 @@ import type { Clock } from "../clock.ts";
 import { ChatError } from "./chat-error.ts";
 import type { ChatReply } from "./chat-reply.ts";
 import { watchEvents } from "./provider-stream.ts";
+import { jsonOrUndefined, networkFailure } from "../http-text.ts";
 import { parseRetryAfter } from "../retry-after.ts";
 import type { ChatSession, OpenRolloutOptions, ProviderFailure, SessionTrace } from "./rollout-session.ts";
 
@@ -95,7 +96,7 @@ export function openProviderSession(
         });
       } catch (error) {
         if (signal.aborted) throw cancelled(error);
-        outcome = networkText(error);
+        outcome = networkFailure(error);
       }
       if (typeof outcome === "string") {
         if (delay === undefined) throw fail(502, `The provider could not be reached: ${outcome}`);
@@ -163,12 +164,8 @@ function cancelled(cause: unknown): ChatError {
   return new ChatError(503, "cancelled", "The call was cancelled.", { cause });
 }
 
-function networkText(error: unknown): string {
-  return error instanceof Error && error.cause instanceof Error ? error.cause.message : errorMessage(error);
-}
-
 function readAnswer(text: string): UpstreamAnswer {
-  const parsed = ChatResponse.safeParse(parseJson(text));
+  const parsed = ChatResponse.safeParse(jsonOrUndefined(text));
   const choice = parsed.data?.choices[0];
   return {
     message: choice?.message,
@@ -179,16 +176,8 @@ function readAnswer(text: string): UpstreamAnswer {
 }
 
 function readError(text: string): { message: string; code?: string; param?: string } {
-  const parsed = ChatErrorBody.safeParse(parseJson(text));
+  const parsed = ChatErrorBody.safeParse(jsonOrUndefined(text));
   if (!parsed.success) return { message: text.slice(0, 300) || "no text" };
   const { message, code, param } = parsed.data.error;
   return { message, ...(code == null ? {} : { code }), ...(param == null ? {} : { param }) };
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

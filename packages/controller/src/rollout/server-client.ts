@@ -10,12 +10,12 @@ import {
   RolloutAdmission,
   RolloutResultReply,
   RolloutServerHealth,
-  errorMessage,
   rolloutPath,
 } from "@osmosis/protocol";
 import type { RolloutRequest } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
 import { deadlineOf } from "../deadline.ts";
+import { jsonOrUndefined, networkFailure } from "../http-text.ts";
 import { parseRetryAfter } from "../retry-after.ts";
 
 export type RolloutServerOptions = {
@@ -107,7 +107,7 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
         if (delay === undefined) {
           throw new RolloutServerError(
             "unreachable",
-            `The rollout server at ${baseUrl} gave no answer: ${networkText(error)}`,
+            `The rollout server at ${baseUrl} gave no answer: ${networkFailure(error)}`,
             { cause: error },
           );
         }
@@ -122,7 +122,7 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
 
     async health(signal) {
       const { status, text } = await send("/health", { method: "GET", signal, timeoutMs: ANSWER_TIMEOUT_MS });
-      const parsed = RolloutServerHealth.safeParse(parseJson(text));
+      const parsed = RolloutServerHealth.safeParse(jsonOrUndefined(text));
       if (status === 200 && parsed.success) return parsed.data;
       throw refused("/health", status, text);
     },
@@ -137,7 +137,7 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
       const withCallbacks = request.completion_callback_url != null;
       if (status === 200 || status === 202) {
         if (withCallbacks) return { type: "accepted" };
-        const parsed = RolloutAdmission.safeParse(parseJson(text));
+        const parsed = RolloutAdmission.safeParse(jsonOrUndefined(text));
         if (parsed.success) {
           const { polling_lease_token: token, result_wait_timeout_sec: wait } = parsed.data;
           return { type: "lease", lease: { token, waitMs: wait * 1000 } };
@@ -173,7 +173,7 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
           `The rollout server no longer knows the rollout (${status}).`,
         );
       }
-      const parsed = RolloutResultReply.safeParse(parseJson(text));
+      const parsed = RolloutResultReply.safeParse(jsonOrUndefined(text));
       if (status === 200 && parsed.success) return parsed.data;
       throw refused(path, status, text);
     },
@@ -193,17 +193,4 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
 function refused(path: string, status: number, text: string): RolloutServerError {
   const said = text.trim() === "" ? "" : `: ${text.trim().slice(0, 300)}`;
   return new RolloutServerError("refused", `The rollout server answered ${status} to ${path}${said}`);
-}
-
-function networkText(error: unknown): string {
-  if (error instanceof DOMException && error.name === "TimeoutError") return "it took too long";
-  return error instanceof Error && error.cause instanceof Error ? error.cause.message : errorMessage(error);
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
