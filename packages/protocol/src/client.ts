@@ -47,6 +47,7 @@ export function createClient({ baseUrl, fetch, headers, timeoutMs = 30_000 }: Cl
       }
       const deadline = AbortSignal.timeout(options.timeoutMs ?? timeoutMs);
       let response: Response;
+      let text: string;
       try {
         response = await fetch(url, {
           method: route.method,
@@ -60,6 +61,7 @@ export function createClient({ baseUrl, fetch, headers, timeoutMs = 30_000 }: Cl
           signal: options.signal ? AbortSignal.any([options.signal, deadline]) : deadline,
           redirect: "manual",
         });
+        text = await response.text();
       } catch (error) {
         if (options.signal?.aborted) throw error;
         throw new OsmosisError("NETWORK", `No answer from ${root}: ${causeText(error)}.`, {
@@ -67,7 +69,6 @@ export function createClient({ baseUrl, fetch, headers, timeoutMs = 30_000 }: Cl
           cause: error,
         });
       }
-      const text = await response.text();
       if (!response.ok) throw errorOf(response.status, text);
       const parsed = route.response.safeParse(text === "" ? {} : parseJson(text, url));
       if (!parsed.success) {
