@@ -11,7 +11,8 @@ import { loadChatTemplate } from "./chat-template.ts";
 import type { ChatTemplate } from "./chat-template.ts";
 import { loadTokenizer, readJson, readText, TokenizerConfig } from "./tokenizer.ts";
 import type { TextTokenizer } from "./tokenizer.ts";
-import { ANSWER_MARKERS, parseToolCalls } from "./tool-call-text.ts";
+import { findToolCallParser } from "./tool-call-style.ts";
+import { ANSWER_MARKERS } from "./tool-call-text.ts";
 import type { ParsedAnswer } from "./tool-call-text.ts";
 
 export type ChatCodec = {
@@ -55,6 +56,7 @@ export async function loadChatCodec(folder: string): Promise<ChatCodec> {
   const template = await loadChatTemplate(folder, config);
   const turnEnd = findTurnEnd(tokenizer, template);
   const stopTokens = await findStopTokens({ folder, config, tokenizer, turnEnd });
+  const parseToolCalls = findToolCallParser(template);
   const stopTexts = stopTokens.flatMap((id) => tokenizer.addedToken(id)?.text ?? []);
 
   /** Where the stop token after the last message begins in the text; undefined when the template writes none. */

@@ -16,8 +16,11 @@ export type ParsedAnswer = {
 const OPEN = "<tool_call>";
 const CLOSE = "</tool_call>";
 
+/** Comes before a tool call of Llama's, though not always. */
+export const PYTHON_TAG = "<|python_tag|>";
+
 /** The tokens that delimit tool calls and reasoning: they stay in the text even where a tokenizer calls them special. */
-export const ANSWER_MARKERS: ReadonlySet<string> = new Set([OPEN, CLOSE, "<think>", "</think>"]);
+export const ANSWER_MARKERS: ReadonlySet<string> = new Set([OPEN, CLOSE, PYTHON_TAG, "<think>", "</think>"]);
 
 /**
  * Splits an answer in Hermes/Qwen form, `<tool_call>{"name":…,"arguments":{…}}</tool_call>`, into text and calls.
@@ -33,7 +36,7 @@ export function parseToolCalls(text: string): ParsedAnswer {
     if (open < 0) break;
     const close = text.indexOf(CLOSE, open);
     const end = close < 0 ? text.length : close + CLOSE.length;
-    const call = close < 0 ? undefined : parseCall(text.slice(open + OPEN.length, close));
+    const call = close < 0 ? undefined : parseCall(text.slice(open + OPEN.length, close), ["arguments"]);
     rest += text.slice(position, call === undefined ? end : open);
     if (call === undefined) malformedToolCall = true;
     else toolCalls.push(call);
@@ -45,7 +48,8 @@ export function parseToolCalls(text: string): ParsedAnswer {
   return { content: content === "" ? null : content, toolCalls, malformedToolCall };
 }
 
-function parseCall(json: string): ParsedToolCall | undefined {
+/** The call that a JSON object describes; its arguments are the first of `members` that is there. */
+export function parseCall(json: string, members: readonly string[]): ParsedToolCall | undefined {
   let value: unknown;
   try {
     value = JSON.parse(json);
@@ -53,9 +57,11 @@ function parseCall(json: string): ParsedToolCall | undefined {
     return undefined;
   }
   if (!isObject(value)) return undefined;
-  const { name, arguments: parameters } = value;
-  if (typeof name !== "string" || name === "" || !isObject(parameters)) return undefined;
-  return { name, arguments: memberText(json, "arguments") };
+  const { name } = value;
+  const member = members.find((one) => Object.hasOwn(value, one));
+  if (typeof name !== "string" || name === "" || member === undefined || !isObject(value[member]))
+    return undefined;
+  return { name, arguments: memberText(json, member) };
 }
 
 /** A string, a bracket or another mark, or a literal. */

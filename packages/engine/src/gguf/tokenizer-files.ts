@@ -205,7 +205,7 @@ function specialTokens(
 }
 
 function endTokens(read: MetadataReader): number[] {
-  const ids = ["eos", "eot"].map((name) => read.optionalNumber(`tokenizer.ggml.${name}_token_id`));
+  const ids = ["eos", "eot", "eom"].map((name) => read.optionalNumber(`tokenizer.ggml.${name}_token_id`));
   return [...new Set(ids.filter((id) => id !== undefined))];
 }
 
