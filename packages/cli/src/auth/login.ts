@@ -27,7 +27,7 @@ export async function login(context: Context, options: LoginOptions): Promise<Op
   }
   const client = platformClient(context, platformUrl);
   const isOurs = options.local === true || (options.token === undefined && running?.url === platformUrl);
-  const signedIn =
+  const { signInUrl, ...signedIn }: Login & { signInUrl?: string } =
     options.token !== undefined
       ? await signInWithToken(context, platformUrl, options.token)
       : isOurs
@@ -45,12 +45,14 @@ export async function login(context: Context, options: LoginOptions): Promise<Op
     fields: [
       ["Token kept in", kept === "keyring" ? "the system's keyring" : "an encrypted file"],
       ["Expires", formatTime(signedIn.expiresAt)],
+      ...(signInUrl === undefined ? [] : [["Dashboard", `${signInUrl} (once, within 30 minutes)`] as const]),
     ],
     resource: {
       user: signedIn.user,
       platform_url: platformUrl,
       expires_at: signedIn.expiresAt ?? null,
       token_store: kept,
+      ...(signInUrl === undefined ? {} : { sign_in_url: signInUrl }),
     },
   };
 }
@@ -76,8 +78,12 @@ async function signInWithToken(context: Context, platformUrl: string, option: st
   }
 }
 
-/** The owner's login, for whoever can read the secret in the data folder. */
-export async function signInLocally(context: Context, client: Client, folder: string): Promise<Login> {
+/** The owner's login, and a link for the owner's browser, for whoever can read the secret in the data folder. */
+async function signInLocally(
+  context: Context,
+  client: Client,
+  folder: string,
+): Promise<Login & { signInUrl: string }> {
   const secret = await readLocalSecret(folder);
   if (secret === undefined) {
     throw new OsmosisError("NOT_FOUND", `There is no readable platform data in ${folder}.`, {
@@ -93,6 +99,7 @@ export async function signInLocally(context: Context, client: Client, folder: st
     tokenId: answer.token_id,
     user: answer.user,
     expiresAt: answer.expires_at,
+    signInUrl: answer.sign_in_url,
   };
 }
 

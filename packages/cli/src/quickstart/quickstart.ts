@@ -15,6 +15,11 @@ const EVAL_CONFIG = "configs/eval/multiply-local-openai.toml";
 const TRAIN_CONFIG = "configs/training/multiply-local-openai.toml";
 const DATA_FILE = "data/multiply.jsonl";
 
+const ABOUT_THE_MODEL = `The model is osmosis/tiny-agent, 0.9 million parameters, made for this example by supervised training on synthetic
+conversations. Its habits were chosen to get in the way: some phrasings it answers from memory without the tool, for
+some it rounds. Training by rewards teaches it no new skill: it makes it use the tool always and keep the digits, also
+in phrasings and with numbers that it never met. packages/engine/models/tiny-agent/README.md says it all.`;
+
 /**
  * From nothing to a better model, by example. Everything after the platform's start is the `osmosis` command itself,
  * in child processes, and each step shows what it runs. Ctrl-C at any moment ends every process.
@@ -118,6 +123,7 @@ async function runSteps(
   const replace = plan.kind === "create" ? [] : ["--overwrite", "--yes"];
   await command("dataset", "Bring the data set", ["dataset", "upload", DATA_FILE, ...replace]);
 
+  journal.say(`\n${ABOUT_THE_MODEL}\n`);
   const evaluate = ["eval", "submit", EVAL_CONFIG, "--yes", "--wait"];
   const baseline = measurementOf(
     await command("baseline", "Measure the base model on held-out rows", evaluate),
@@ -144,7 +150,7 @@ async function runSteps(
     kind: "operation",
     operation: "quickstart",
     status: "success",
-    message: `From ${after.n} held-out rows: pass rate ${baseline.pass_rate.toFixed(3)} → ${after.pass_rate.toFixed(3)}.`,
+    message: `On ${after.n} held-out rows the pass rate went from ${baseline.pass_rate.toFixed(3)} to ${after.pass_rate.toFixed(3)}.`,
     fields: [
       ["Checkpoint", `${checkpoint.checkpoint_name} (step ${checkpoint.checkpoint_step})`],
       ["Training run", trained.url],
