@@ -6,7 +6,7 @@ import { until } from "../../server/src/testing-workspace.ts";
 import { chromiumPath, suiteName } from "./browser.ts";
 import { openStage, type Stage, type WorkerRun } from "./stage.ts";
 
-describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), () => {
+describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), { timeout: 60_000 }, () => {
   let stage: Stage;
   beforeAll(async () => {
     stage = await openStage();

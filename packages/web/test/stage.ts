@@ -62,7 +62,7 @@ export async function openStage(): Promise<Stage> {
       const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
       if (signedIn) await signIn(context);
       const page = await context.newPage();
-      page.setDefaultTimeout(10_000);
+      page.setDefaultTimeout(20_000);
       watch(page, server.url, faults);
       await page.goto(`${server.url}${path}`);
       return page;
