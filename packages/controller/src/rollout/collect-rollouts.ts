@@ -34,6 +34,8 @@ export async function collectRollouts(
 ): Promise<Collected> {
   const rollouts: (RolloutRecord | undefined)[] = tasks.map(options.recordedOf);
   const missing = tasks.flatMap((task, index) => (rollouts[index] === undefined ? [{ task, index }] : []));
+  // All workers draw from one iterator.
+  const queue = missing.values();
   const stop = new AbortController();
   using bounds = deadlineOf([options.signal, stop.signal]);
   const { signal } = bounds;
@@ -41,11 +43,11 @@ export async function collectRollouts(
   let reason: string | undefined;
 
   async function work(): Promise<void> {
-    for (let next = missing.shift(); next !== undefined; next = missing.shift()) {
+    for (const { task, index } of queue) {
       signal.throwIfAborted();
-      const rollout = await options.drive(next.task, signal);
+      const rollout = await options.drive(task, signal);
       await write(rollout);
-      rollouts[next.index] = rollout;
+      rollouts[index] = rollout;
       options.ended?.(rollout);
       reason ??= options.stopReason(rollout);
       if (reason !== undefined) stop.abort(new DOMException(reason, "AbortError"));

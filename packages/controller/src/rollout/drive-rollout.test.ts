@@ -176,6 +176,18 @@ describe("every end has one outcome:", () => {
     expect(await drive()).toMatchObject({ outcome: "truncated", reward: 1 });
   });
 
+  test("a conversation that outgrew the context and was graded is truncated, too", async () => {
+    const { drive } = await setUp({
+      agent: async ({ request, chat }) => {
+        const messages = [...request.initial_messages, await chat({ messages: request.initial_messages })];
+        messages.push({ role: "user", content: "more ".repeat(400) });
+        await expect(chat({ messages })).rejects.toThrow();
+        return { sample: { messages, reward: 0 } };
+      },
+    });
+    expect(await drive()).toMatchObject({ outcome: "truncated", reward: 0, error: null, model_calls: 1 });
+  });
+
   test("a model that fails wins over the agent's own error", async () => {
     const broken = samplerOf(codec, () => {
       throw new Error("no GPU");

@@ -11,7 +11,7 @@
  * | failure that the server blames on the model, though the gateway had refused a wrong or too long request | `agent` |
  * | failure of the workflow or the grader | as the server reports it |
  * | success without the reward that was asked for | `grader`; without a sample `agent` |
- * | success, with an answer that a token limit cut | `truncated`, and the reward counts |
+ * | success, though a token limit cut an answer or refused a call | `truncated`, and the reward counts |
  * | success | `ok` |
  */
 import type {
