@@ -12,7 +12,8 @@ export type Stopwatch = {
   metrics(rollouts: readonly RolloutRecord[], batch: TrainingBatch): Metrics;
 };
 
-export function createStopwatch(clock: Clock): Stopwatch {
+/** `recorded` are rollouts of an earlier life of the run: they took none of the time. */
+export function createStopwatch(clock: Clock, recorded: readonly RolloutRecord[]): Stopwatch {
   const startedAt = clock.now();
   const seconds: Partial<Record<StepPhase, number>> = {};
   return {
@@ -23,7 +24,9 @@ export function createStopwatch(clock: Clock): Stopwatch {
       return result;
     },
     metrics(rollouts, batch) {
-      const sampledTokens = rollouts.reduce((sum, { completion_tokens }) => sum + completion_tokens, 0);
+      const sampledTokens = rollouts
+        .filter((rollout) => !recorded.includes(rollout))
+        .reduce((sum, { completion_tokens }) => sum + completion_tokens, 0);
       const trainedTokens = batch.data_B.reduce((sum, { tokens_T }) => sum + tokens_T.length, 0);
       return {
         ...Object.fromEntries(Object.entries(seconds).map(([phase, value]) => [`perf/${phase}_time`, value])),

@@ -33,7 +33,7 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
   let weightsVersion = await model.syncSampler();
 
   for (let step = options.committedSteps + 1; step <= totalSteps; step++) {
-    const watch = createStopwatch(clock);
+    const watch = createStopwatch(clock, options.recorded);
     const isDue = (every: number): boolean => every > 0 && (step % every === 0 || step === totalSteps);
 
     const collected = await watch.time("rollout", () => trainingRollouts({ ...options, step, stopReason }));
