@@ -17,3 +17,4 @@ export * from "./routes/secrets.ts";
 export * from "./routes/runs.ts";
 export * from "./routes/models.ts";
 export * from "./routes/worker.ts";
+export * from "./tinker/index.ts";

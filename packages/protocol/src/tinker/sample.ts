@@ -1,0 +1,69 @@
+/** Sampling on the Tinker wire: the request, which is always JSON, and the answer in JSON and as protocol buffers. */
+import { z } from "zod";
+import { TinkerModelInput } from "./forward-backward.ts";
+import { bytesOf, intOf, readMessage, writeMessage, type Field } from "./protobuf.ts";
+import { float32Bytes, int32Bytes, numbersOf } from "./tensor.ts";
+
+export const TinkerSample = z.object({
+  prompt: TinkerModelInput,
+  num_samples: z.int().min(1).max(1024).default(1),
+  sampling_params: z.object({
+    /** Without it, as many as fit. */
+    max_tokens: z.int().positive().nullish(),
+    seed: z.int().nonnegative().nullish(),
+    /** Absent: the model's own end tokens. An empty list: none at all. */
+    stop: z.union([z.string(), z.array(z.int()), z.array(z.string())]).nullish(),
+    temperature: z.number().nonnegative().default(1),
+    /** -1 for no limit. */
+    top_k: z.int().default(-1),
+    top_p: z.number().gt(0).max(1).default(1),
+  }),
+  base_model: z.string().nullish(),
+  model_path: z.string().nullish(),
+  sampling_session_id: z.string().nullish(),
+  seq_id: z.int().nullish(),
+  prompt_logprobs: z.boolean().nullish(),
+  topk_prompt_logprobs: z.int().nullish(),
+  topk_sample_logprobs: z.int().nullish(),
+});
+export type TinkerSample = z.output<typeof TinkerSample>;
+
+export const TinkerSampleResponse = z.object({
+  type: z.literal("sample").default("sample"),
+  sequences: z.array(
+    z.object({
+      stop_reason: z.enum(["stop", "length"]),
+      tokens: z.array(z.int()),
+      logprobs: z.array(z.number()).nullish(),
+    }),
+  ),
+});
+export type TinkerSampleResponse = z.output<typeof TinkerSampleResponse>;
+
+export function encodeSampleResponse({ sequences }: TinkerSampleResponse): Uint8Array {
+  return writeMessage((writer) => {
+    for (const { stop_reason, tokens, logprobs } of sequences) {
+      writer.message(1, (sequence) => {
+        sequence.varint(1, stop_reason === "length" ? 1 : 0);
+        sequence.bytes(2, int32Bytes(tokens));
+        if (logprobs != null) sequence.bytes(3, float32Bytes(logprobs));
+      });
+    }
+  });
+}
+
+export function decodeSampleResponse(bytes: Uint8Array): TinkerSampleResponse {
+  const sequences: TinkerSampleResponse["sequences"] = [];
+  for (const field of readMessage(bytes)) if (field.number === 1) sequences.push(readSequence(field));
+  return { type: "sample", sequences };
+}
+
+function readSequence(field: Field): TinkerSampleResponse["sequences"][number] {
+  const sequence: TinkerSampleResponse["sequences"][number] = { stop_reason: "stop", tokens: [] };
+  for (const part of readMessage(bytesOf(field))) {
+    if (part.number === 1) sequence.stop_reason = intOf(part) === 1 ? "length" : "stop";
+    if (part.number === 2) sequence.tokens = numbersOf(bytesOf(part), 3).data;
+    if (part.number === 3) sequence.logprobs = numbersOf(bytesOf(part), 1).data;
+  }
+  return sequence;
+}
