@@ -23,6 +23,39 @@ withDatabaseLocation("the app", (locate) => {
     });
   });
 
+  test("what no database can hold is refused with its place, not with a failure", async () => {
+    for (const path of ["/api/cli/models/a%00b", "/api/cli/rollouts?branch=%00", "/%00/x.git/info/refs"]) {
+      expect(await server.json("GET", path)).toMatchObject({ status: 400, body: { code: "VALIDATION" } });
+    }
+    for (const name of ["a\0b", "\ud800"]) {
+      expect(await server.json("POST", "/api/tokens", { json: { name } })).toMatchObject({
+        status: 400,
+        body: { code: "VALIDATION", field: "name", error: expect.stringContaining("name holds") },
+      });
+    }
+    const claim = { worker: "w", instance: "i\0", wait_ms: 0 };
+    const token = server.platform.workerSecret;
+    expect(await server.json("POST", "/api/worker/claim", { json: claim, token })).toMatchObject({
+      status: 400,
+    });
+  });
+
+  test("a body that is too long, no UTF-8, or ends early is refused before it is read to its end", async () => {
+    const post = (body: Uint8Array<ArrayBuffer>, path = "/api/cli/device/authorize") =>
+      fetch(`${server.url}${path}`, {
+        method: "POST",
+        body,
+        headers: { "content-type": "application/json" },
+      });
+    expect((await post(new Uint8Array(9 * 1024 ** 2))).status).toBe(413);
+    expect((await post(new Uint8Array(100_000), "/api/auth/sign-in/email")).status).toBe(413);
+    const latin1 = await post(Buffer.from('{"deviceName":"caf\u00e9"}', "latin1"));
+    expect(await latin1.json()).toMatchObject({
+      code: "VALIDATION",
+      error: "The request body is not UTF-8.",
+    });
+  });
+
   test("the owner's token is verified", async () => {
     expect(await server.json("GET", "/api/cli/verify")).toEqual({
       status: 200,

@@ -1,7 +1,8 @@
-import { errorMessage } from "@osmosis/protocol";
+import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import { Hono } from "hono";
 import manifest from "../package.json" with { type: "json" };
 import { blobRoutes } from "./blobs/routes.ts";
+import { refusedValue } from "./database/refused-value.ts";
 import { fullStorage } from "./database/storage-problem.ts";
 import { accountRoutes } from "./features/accounts/routes.ts";
 import { datasetRoutes } from "./features/datasets/routes.ts";
@@ -32,7 +33,9 @@ export function createApp(platform: Platform): Hono {
   const app = new Hono();
 
   app.onError((error, c) => {
-    const { status, body, isBug } = errorAnswer(fullStorage(error, platform.config.dataFolder) ?? error);
+    const { status, body, isBug } = errorAnswer(
+      refusedValue(error) ?? fullStorage(error, platform.config.dataFolder) ?? error,
+    );
     if (isBug) {
       platform.log({
         level: "error",
@@ -48,6 +51,15 @@ export function createApp(platform: Platform): Hono {
       404,
     ),
   );
+
+  app.use(async (c, next) => {
+    if (/%00/.test(c.req.url)) {
+      throw new OsmosisError("VALIDATION", "The address of the request holds a NUL character.", {
+        hint: "Remove %00 from it.",
+      });
+    }
+    await next();
+  });
 
   app.get("/api/health", (c) => c.json({ status: "ok" }));
   app.get("/api/version", (c) => c.json({ version: manifest.version }));

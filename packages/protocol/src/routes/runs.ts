@@ -244,7 +244,7 @@ export const RolloutDetail = z.object({
 
 const rolloutQuery = PageQuery.extend({
   phase: z.enum(["eval", "train", "validation"]).optional(),
-  step: z.coerce.number().int().optional(),
+  step: z.coerce.number().int().min(0).max(0x7fff_ffff).optional(),
   outcome: RolloutOutcome.optional(),
 });
 

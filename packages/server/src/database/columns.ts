@@ -11,10 +11,13 @@ export type Json<T> = ColumnType<T, RawBuilder<T>, RawBuilder<T>>;
 
 /**
  * A value for a `jsonb` column, the same on both databases: the `pg` driver would turn an array into a Postgres array.
- * A NUL character, which Postgres cannot store, becomes U+FFFD.
+ * A NUL character and half of a surrogate pair, which Postgres cannot store, become U+FFFD.
  */
 export function jsonb<T>(value: T): RawBuilder<T> {
-  const text = JSON.stringify(value).replaceAll(/(?<!\\)((?:\\\\)*)\\u0000/g, "$1\\ufffd");
+  const text = JSON.stringify(value).replaceAll(
+    /(?<!\\)((?:\\\\)*)\\u(?:0000|d[89a-f][0-9a-f]{2})/g,
+    "$1\\ufffd",
+  );
   return sql<T>`${text}::jsonb`;
 }
 

@@ -1,21 +1,26 @@
 import { OsmosisError } from "@osmosis/protocol";
 import type { Context } from "hono";
 import type { z } from "zod";
+import { readText } from "./read-text.ts";
+
+const USER_BODY_BYTES = 8 * 1024 ** 2;
+const WORKER_BODY_BYTES = 512 * 1024 ** 2;
 
 /**
- * The JSON body of a request, checked.
+ * The JSON body of a request of a user, checked; of 8 MiB at most, and with texts only that every part can keep.
  *
  * @throws {OsmosisError} VALIDATION with `field` and `issues` naming each place.
+ * @throws {HTTPException} 413 for a longer body.
  */
 export async function parseBody<T>(c: Context, schema: z.ZodType<T>): Promise<T> {
-  const text = await c.req.text();
-  let json: unknown;
-  try {
-    json = text === "" ? {} : JSON.parse(text);
-  } catch {
-    throw new OsmosisError("VALIDATION", "The request body is not JSON.", { hint: "Send a JSON object." });
-  }
+  const json = await readJson(c.req.raw, USER_BODY_BYTES);
+  refuseBrokenText(json);
   return parse(schema, json);
+}
+
+/** {@link parseBody} for workers, who bring what models and programs have said, whatever it is. */
+export async function parseWorkerBody<T>(c: Context, schema: z.ZodType<T>): Promise<T> {
+  return parse(schema, await readJson(c.req.raw, WORKER_BODY_BYTES));
 }
 
 /** The query string of a request, checked; every value arrives as a string. */
@@ -35,6 +40,47 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
     `The request is not valid: ${where}${first?.message ?? "unknown reason"}.`,
     {
       details: { issues, ...(first === undefined || first.key === "" ? {} : { field: first.key }) },
+    },
+  );
+}
+
+async function readJson(request: Request, maxBytes: number): Promise<unknown> {
+  const text = await readText(request, maxBytes);
+  try {
+    return text === "" ? {} : JSON.parse(text);
+  } catch {
+    throw new OsmosisError("VALIDATION", "The request body is not JSON.", { hint: "Send a JSON object." });
+  }
+}
+
+/** Neither the database nor a program's environment takes NUL, and half a surrogate pair is changed on its way. */
+function refuseBrokenText(json: unknown): void {
+  const waiting: { readonly value: unknown; readonly path: string }[] = [{ value: json, path: "" }];
+  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+    const { value, path } = next;
+    if (typeof value === "string") refuseBrokenString(value, path);
+    if (typeof value !== "object" || value === null) continue;
+    for (const [key, inner] of Object.entries(value)) {
+      refuseBrokenString(key, path);
+      waiting.push({ value: inner, path: path === "" ? key : `${path}.${key}` });
+    }
+  }
+}
+
+function refuseBrokenString(text: string, path: string): void {
+  const what = text.includes("\0")
+    ? "a NUL character"
+    : text.isWellFormed()
+      ? undefined
+      : "half of a surrogate pair";
+  if (what === undefined) return;
+  const message = `holds ${what}, which cannot be kept`;
+  throw new OsmosisError(
+    "VALIDATION",
+    `The request is not valid: ${path === "" ? "a text" : path} ${message}.`,
+    {
+      hint: "Remove it, and send the request again.",
+      details: { issues: [{ key: path, message }], ...(path === "" ? {} : { field: path }) },
     },
   );
 }

@@ -5,7 +5,7 @@ import type { User } from "../features/accounts/service.ts";
 import type { WorkspaceAccess } from "../features/workspaces/service.ts";
 import type { Platform } from "../platform.ts";
 import type { AppEnv } from "./context.ts";
-import { parseBody, parseQuery } from "./parse.ts";
+import { parseBody, parseQuery, parseWorkerBody } from "./parse.ts";
 import { requireUser } from "./require-user.ts";
 import { requireWorker } from "./require-worker.ts";
 import { requireWorkspace } from "./require-workspace.ts";
@@ -47,13 +47,14 @@ export function createRouter(platform: Platform): Router {
     app,
     on(route, handler) {
       const path = honoPath(route.path);
+      const bodyOf = route.access === "worker" ? parseWorkerBody : parseBody;
       for (const check of checks[route.access]) app.on(route.method, path, check);
       app.on(route.method, path, async (c) => {
         const answer = await handler({
           // The names come from the same path that Hono matched.
           params: c.req.param() as Record<string, string> as never,
           query: route.query === undefined ? undefined : parseQuery(c, route.query),
-          body: route.body === undefined ? undefined : await parseBody(c, route.body),
+          body: route.body === undefined ? undefined : await bodyOf(c, route.body),
           get user() {
             return present(c.get("user"), "user");
           },

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { OsmosisError } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
+import { readText } from "../../http/read-text.ts";
 import type { Keys } from "../../keys.ts";
 import { CLIENT_ADDRESS_HEADER, createAuth } from "./auth.ts";
 import { createDeviceGrants } from "./device-grants.ts";
@@ -19,6 +20,8 @@ export interface User {
 export type Accounts = ReturnType<typeof createAccounts>;
 
 const DEVICE_TOKEN_DAYS = 90;
+/** A password is at most 128 characters long. */
+const AUTH_BODY_BYTES = 64 * 1024;
 const OWNER_EMAIL = "owner@osmosis.local";
 
 /** People, their sessions and their tokens. `url` is the server's public address, to which cookies belong. */
@@ -42,7 +45,7 @@ export function createAccounts(parts: { db: Kysely<Tables>; now: () => Date; url
       const headers = new Headers(request.headers);
       headers.set(CLIENT_ADDRESS_HEADER, clientAddress);
       const { method, url: address } = request;
-      const body = method === "GET" ? null : await request.text();
+      const body = method === "GET" ? null : await readText(request, AUTH_BODY_BYTES);
       return await auth.handler(new Request(address, { method, headers, body }));
     },
 
