@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { withDatabaseLocation } from "../../database/testing.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
 import { createTestWorkspace, until, type TestWorkspace } from "../../testing-workspace.ts";
+import { deleteUnusedBytes } from "./sweep.ts";
 import { PART_BYTES } from "./upload.ts";
 
 const rows = (count: number, answer = 2) =>
@@ -221,6 +222,59 @@ withDatabaseLocation("data sets", (locate) => {
     const tooLong = await fetch(upload.presigned_url, { method: "PUT", body: "x".repeat(101) });
     expect(tooLong.status).toBe(400);
   });
+
+  test("the URL of a completed upload changes the data set no more", async () => {
+    const { body } = await create("fixed", Buffer.byteLength(rows(4)));
+    const { id, upload } = body as { id: string; upload: { presigned_url: string } };
+    await fetch(upload.presigned_url, { method: "PUT", body: rows(4) });
+    await post(`/api/cli/datasets/${id}/complete`, {});
+    await fetch(upload.presigned_url, { method: "PUT", body: "something else" });
+    const { presigned_url } = await workspace.client.call(datasetRoutes.download, { params: { name: id } });
+    expect(await (await fetch(presigned_url)).text()).toBe(rows(4));
+  });
+
+  test("half of a surrogate pair in a row is shown as a replacement character", async () => {
+    const broken = await workspace.upload("surrogate", `{"user_prompt":"\\ud800","label":"1"}\n${rows(4)}`);
+    expect(broken).toMatchObject({ status: "uploaded", error: null, row_count: 5 });
+    expect(broken.data_preview?.[0]).toEqual({ user_prompt: "\ufffd", label: "1" });
+  });
+
+  test("bytes that nobody can ask for are deleted, and those of runs and of the newest version stay", async () => {
+    const { blobs, db } = server.platform;
+    const first = await workspace.upload("swept", rows(4));
+    const late = (await create("swept-late", 100)).body as { id: string; upload: { presigned_url: string } };
+    await fetch(late.upload.presigned_url, { method: "PUT", body: "x".repeat(50) });
+    await post(`/api/cli/datasets/${late.id}/abort`, {});
+    await fetch(late.upload.presigned_url, { method: "PUT", body: "x".repeat(50) });
+    await create("swept", Buffer.byteLength(rows(5)), { overwrite_dataset_id: first.id }).then(
+      async ({ body }) => {
+        const { upload } = body as { upload: { presigned_url: string } };
+        await fetch(upload.presigned_url, { method: "PUT", body: rows(5) });
+        await post(`/api/cli/datasets/${first.id}/complete`, {});
+        await until(
+          async () => (await keysOf(first.id)).filter((key) => key.endsWith("rows.jsonl")).length === 2,
+        );
+      },
+    );
+    const later = (ms: number) => ({ db, blobs, now: () => new Date(Date.now() + ms), log: () => {} });
+    await deleteUnusedBytes(later(0));
+    expect(await keysOf(late.id)).toHaveLength(1);
+    await deleteUnusedBytes(later(2 * 3600_000));
+    expect(await keysOf(late.id)).toEqual([]);
+    expect((await keysOf(first.id)).filter((key) => key.endsWith("rows.jsonl"))).toHaveLength(2);
+    await until(
+      async () =>
+        (await workspace.client.call(datasetRoutes.get, { params: { name: "swept" } })).row_count === 5,
+    );
+    await deleteUnusedBytes(later(50 * 3600_000));
+    expect((await keysOf(first.id)).map((key) => key.split("/").at(-1))).toEqual(["rows.jsonl", "source"]);
+  });
+
+  async function keysOf(id: string): Promise<string[]> {
+    const keys: string[] = [];
+    for await (const { key } of server.platform.blobs.list(`datasets/${id}`)) keys.push(key);
+    return keys.toSorted();
+  }
 
   test("completing twice is the same as once", async () => {
     const { body } = await create("twice", Buffer.byteLength(rows(4)));

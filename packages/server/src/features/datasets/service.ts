@@ -9,7 +9,7 @@ import type { Bell } from "../../queue/bell.ts";
 import { DATASET_QUEUE } from "../../queue/job-types.ts";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
 import type { DatasetVersionStatus } from "./tables.ts";
-import { checkArrived, partKeys, sourceKey, uploadOf, MULTIPART_FROM_BYTES, PART_BYTES } from "./upload.ts";
+import { assemble, partKeys, sourceKey, uploadOf, MULTIPART_FROM_BYTES, PART_BYTES } from "./upload.ts";
 
 /** An upload that was begun so long ago no longer keeps its name from others. */
 const UPLOAD_MINUTES = 60;
@@ -151,9 +151,15 @@ export function createDatasets(
         });
       }
       if (row.status !== "uploading") return viewOf(row, workspace);
-      await checkArrived(row, blobs);
-      const parts = partKeys(row);
-      if (parts.length > 0) await blobs.compose(sourceKey(row), parts);
+      try {
+        await assemble(row, blobs);
+      } catch (error) {
+        // Another call may have been faster, and have deleted the parts.
+        const current = await get(workspace, id);
+        if (current.version_id === row.version_id && current.status !== "uploading")
+          return viewOf(current, workspace);
+        throw error;
+      }
       await db.transaction().execute(async (transaction) => {
         const { numUpdatedRows } = await transaction
           .updateTable("dataset_versions")
@@ -169,7 +175,7 @@ export function createDatasets(
         );
       });
       bell.ring();
-      for (const key of parts) await blobs.delete(key);
+      for (const key of partKeys(row)) await blobs.delete(key);
       return viewOf(await get(workspace, id), workspace);
     },
 

@@ -25,13 +25,16 @@ export function rowsKey(file: Pick<VersionFile, "id" | "version_id">): string {
   return `datasets/${file.id}/${file.version_id}/rows.jsonl`;
 }
 
-/** Where the parts of an upload go; empty for an upload in one piece. */
+/**
+ * Where the bytes of an upload arrive, one part when it comes in one piece. Never where they stay: a URL that was given
+ * out goes on to work for a while, and may not change what was read already.
+ */
 export function partKeys(file: VersionFile): string[] {
   return partSizes(file).map((_size, index) => `${sourceKey(file)}/parts/${index + 1}`);
 }
 
 function partSizes({ size_bytes: size, part_size: part }: VersionFile): number[] {
-  if (part === null) return [];
+  if (part === null) return [size];
   return Array.from({ length: Math.ceil(size / part) }, (_, index) => Math.min(part, size - index * part));
 }
 
@@ -39,15 +42,15 @@ function partSizes({ size_bytes: size, part_size: part }: VersionFile): number[]
 export function uploadOf(file: VersionFile, urls: SignedUrls): UploadInfo {
   const key = sourceKey(file);
   const sizes = partSizes(file);
+  const keys = partKeys(file);
   if (file.part_size === null) {
     return {
       method: "simple",
-      presigned_url: urls.sign({ method: "PUT", key, maxBytes: file.size_bytes }),
+      presigned_url: urls.sign({ method: "PUT", key: keys[0] ?? key, maxBytes: file.size_bytes }),
       expires_in: urls.lifetimeSeconds,
       s3_key: key,
     };
   }
-  const keys = partKeys(file);
   return {
     method: "multipart",
     part_size: file.part_size,
@@ -62,22 +65,37 @@ export function uploadOf(file: VersionFile, urls: SignedUrls): UploadInfo {
   };
 }
 
-/** @throws {OsmosisError} VALIDATION that names what is missing. */
-export async function checkArrived(file: VersionFile, blobs: BlobStore): Promise<void> {
+/**
+ * Puts the file together from what has arrived. May be repeated, also by several at once.
+ *
+ * @throws {OsmosisError} VALIDATION that names what is missing.
+ */
+export async function assemble(file: VersionFile, blobs: BlobStore): Promise<void> {
+  const missing = await missingPart(file, blobs);
+  // A call whose answer was lost may have put it together, and deleted the parts.
+  if ((await blobs.stat(sourceKey(file)))?.sizeBytes === file.size_bytes) return;
+  if (missing !== undefined) throw incomplete(file, missing);
+  const { sizeBytes } = await blobs.compose(sourceKey(file), partKeys(file));
+  if (sizeBytes !== file.size_bytes)
+    throw incomplete(file, `the file ${sizeBytes} of ${file.size_bytes} bytes`);
+}
+
+async function missingPart(file: VersionFile, blobs: BlobStore): Promise<string | undefined> {
   const sizes = partSizes(file);
-  const expected =
-    sizes.length === 0
-      ? [{ key: sourceKey(file), size: file.size_bytes, what: "the file" }]
-      : partKeys(file).map((key, index) => ({ key, size: sizes[index] ?? 0, what: `part ${index + 1}` }));
-  for (const { key, size, what } of expected) {
-    const arrived = (await blobs.stat(key))?.sizeBytes;
-    if (arrived === size) continue;
-    // Composed before, by a call whose answer was lost.
-    if (sizes.length > 0 && (await blobs.stat(sourceKey(file)))?.sizeBytes === file.size_bytes) return;
-    throw new OsmosisError(
-      "VALIDATION",
-      `The upload of ${file.name} is not complete: of ${what} ${arrived ?? 0} of ${size} bytes have arrived.`,
-      { hint: "Upload the file again." },
-    );
+  for (const [index, key] of partKeys(file).entries()) {
+    const arrived = (await blobs.stat(key))?.sizeBytes ?? 0;
+    const what = file.part_size === null ? "the file" : `part ${index + 1}`;
+    if (arrived !== sizes[index]) return `${what} ${arrived} of ${sizes[index] ?? 0} bytes`;
   }
+  return undefined;
+}
+
+function incomplete(file: VersionFile, what: string): OsmosisError {
+  return new OsmosisError(
+    "VALIDATION",
+    `The upload of ${file.name} is not complete: of ${what} have arrived.`,
+    {
+      hint: "Upload the file again.",
+    },
+  );
 }
