@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { OsmosisError } from "@osmosis/protocol";
+import { errorMessage, type OsmosisError } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import type { BlobStore } from "./blobs/blob-store.ts";
 import { openFolderStore } from "./blobs/folder-store.ts";
@@ -12,6 +12,7 @@ import type { Tables } from "./database/tables.ts";
 import { createAccounts, type Accounts, type User } from "./features/accounts/service.ts";
 import { processDatasets } from "./features/datasets/processing.ts";
 import { createDatasets, type Datasets } from "./features/datasets/service.ts";
+import { sweepDatasets } from "./features/datasets/sweep.ts";
 import { registerBaseModels } from "./features/models/base-models.ts";
 import { createModels, type Models } from "./features/models/service.ts";
 import { createSecrets, type Secrets } from "./features/secrets/service.ts";
@@ -56,6 +57,7 @@ export interface Platform extends AsyncDisposable {
   readonly secrets: Secrets;
   readonly datasets: Datasets;
   readonly models: Models;
+  /** This server as a trainer for other programs. */
   /** Rung when a run was queued. */
   readonly runBell: Bell;
   /** Resolves when the server can only be started again. */
@@ -106,12 +108,18 @@ export async function openPlatform(parts: {
   const repositories = createRepositories({ folder: join(config.dataFolder, "git"), git, now });
   const seed = createSeed({ ...config, cacheFolder: join(config.dataFolder, "cache"), log });
   const workspaces = createWorkspaces({ db, repositories, now, seed });
-  await workspaces.syncAll();
+  for (const { repository, error } of await workspaces.syncAll()) {
+    log({
+      level: "error",
+      message: `The workspace of ${repository} cannot be synced: ${errorMessage(error)}`,
+    });
+  }
   const secrets = createSecrets({ db, key: keys.derive("secrets"), now });
   const datasetBell = createBell();
   const datasets = createDatasets({ db, queue, blobs, blobUrls, now, url, bell: datasetBell });
   const isAlone = database.kind === "pglite";
   opened.use(await processDatasets({ db, queue, blobs, now, log, bell: datasetBell, isAlone }));
+  opened.use(sweepDatasets({ db, blobs, now, log }));
   const models = createModels({ db, blobUrls, url });
   await registerBaseModels({
     db,

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { mkdir, rename, rm } from "node:fs/promises";
+import { mkdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { OsmosisError } from "@osmosis/protocol";
@@ -26,11 +26,33 @@ export const DEFAULT_BRANCH = "main";
 export function createRepositories(parts: { folder: string; git: Git; now: () => Date }) {
   const { folder, git } = parts;
   const pathOf = (workspaceId: string) => join(folder, `${workspaceId}.git`);
-  const run = (workspaceId: string, args: readonly string[]) =>
-    git.run(args, { folder: pathOf(workspaceId) });
+  const run = async (workspaceId: string, args: readonly string[]) => {
+    try {
+      return await git.run(args, { folder: pathOf(workspaceId) });
+    } catch (error) {
+      if (!(error instanceof GitError)) await check(workspaceId);
+      throw error;
+    }
+  };
+
+  /** @throws {OsmosisError} STORAGE when the repository's folder is gone. */
+  const check = async (workspaceId: string): Promise<void> => {
+    const path = pathOf(workspaceId);
+    const found = await stat(path).catch(() => undefined);
+    if (found?.isDirectory() === true) return;
+    throw new OsmosisError(
+      "STORAGE",
+      `The repository of this workspace is missing: there is no folder ${path}.`,
+      {
+        hint: "Restore it from a backup; or make an empty one there with `git init --bare`, and push a clone to it.",
+      },
+    );
+  };
 
   /** The output of a look-up, or `undefined` when Git knows no such thing. */
   const find = async (workspaceId: string, args: readonly string[]) => {
+    // No program can be started with such arguments, and no path or branch is like that.
+    if (args.some((text) => text.includes("\0") || text.length > 4096)) return undefined;
     try {
       return (await run(workspaceId, args)).trim();
     } catch (error) {
@@ -41,6 +63,7 @@ export function createRepositories(parts: { folder: string; git: Git; now: () =>
 
   return {
     pathOf,
+    check,
 
     /** Makes the repository with one commit that holds the files of `seedFolder`. It appears whole or not at all. */
     async create(workspaceId: string, seedFolder: string): Promise<void> {
@@ -142,13 +165,8 @@ export function createRepositories(parts: { folder: string; git: Git; now: () =>
 
   async function resolveBranch(workspaceId: string, branch: string | undefined): Promise<string> {
     const name = branch ?? DEFAULT_BRANCH;
-    const sha = await find(workspaceId, [
-      "rev-parse",
-      "--verify",
-      "--quiet",
-      "--end-of-options",
-      `refs/heads/${name}^{commit}`,
-    ]);
+    // Not `rev-parse`, which would read `main~1` as an expression.
+    const sha = await find(workspaceId, ["show-ref", "--verify", "--hash", `refs/heads/${name}`]);
     if (sha !== undefined) return sha;
     throw new OsmosisError(
       "NOT_FOUND",

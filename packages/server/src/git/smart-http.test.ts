@@ -142,6 +142,58 @@ withDatabaseLocation("Git hosting", (locate) => {
     ).toMatchObject({ body: { rollouts: [{ name: "late" }, { name: "multiply" }] } });
   });
 
+  test("a workspace whose repository is gone is marked and said so; all others go on", async () => {
+    await newClone("gone");
+    const { platform } = server;
+    const { id } = await platform.workspaces.accessByName(platform.owner.id, "gone");
+    await rm(platform.repositories.pathOf(id), { recursive: true });
+    for (const _twice of [1, 2]) {
+      expect((await platform.workspaces.syncAll()).map(({ repository }) => repository)).toEqual([
+        "gone/workspace",
+      ]);
+    }
+    const headers = { "x-osmosis-git": "gone/workspace" };
+    const { body } = await server.json("GET", "/api/cli/sync-events", { headers });
+    expect(body).toMatchObject({
+      total_count: 2,
+      sync_events: [{ status: "failed" }, { status: "success" }],
+    });
+    expect(JSON.stringify(body)).toContain("Restore it from a backup");
+    await expect(refusedClone(cloneUrl("gone/workspace"))).resolves.toContain("507");
+    await expect(platform.repositories.resolveRef(id, {})).rejects.toMatchObject({ code: "STORAGE" });
+    await git(folder, "init", "--quiet", "--bare", platform.repositories.pathOf(id));
+    expect(await platform.workspaces.syncAll()).toEqual([]);
+  });
+
+  test("a branch is a name, no expression, however long", async () => {
+    await newClone("named");
+    const { id } = await server.platform.workspaces.accessByName(server.platform.owner.id, "named");
+    for (const branch of [
+      "main~0",
+      "main@{0}",
+      "main^{/x}",
+      "ma*",
+      "../heads/main",
+      "a\0b",
+      "x".repeat(200_000),
+    ]) {
+      await expect(server.platform.repositories.resolveRef(id, { branch })).rejects.toMatchObject({
+        code: "NOT_FOUND",
+        details: { field: "branch" },
+      });
+    }
+  });
+
+  test("a manifest with a NUL character does not keep its branch from being synced", async () => {
+    const clone = await newClone("nul");
+    await writeFile(join(clone, "rollouts/multiply/package.json"), '{"description":"a\\u0000b"}');
+    await git(clone, "commit", "--quiet", "-am", "Odd");
+    await git(clone, "push", "--quiet", "origin", "HEAD:main");
+    expect(
+      await server.json("GET", "/api/cli/rollouts", { headers: { "x-osmosis-git": "nul/workspace" } }),
+    ).toMatchObject({ body: { rollouts: [{ name: "multiply", description: "a\ufffdb" }] } });
+  });
+
   test("a push of more than Git buffers arrives, and is fetched again", async () => {
     const clone = await newClone("large");
     const noise = Buffer.alloc(3_000_000);

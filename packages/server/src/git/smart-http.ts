@@ -63,9 +63,12 @@ async function authorize(platform: Platform, c: Context): Promise<WorkspaceAcces
     });
   }
   try {
-    return await platform.workspaces.accessByRepository(user.id, `${owner}/${repo}`.toLowerCase());
+    const found = await platform.workspaces.accessByRepository(user.id, `${owner}/${repo}`.toLowerCase());
+    await platform.repositories.check(found.id);
+    return found;
   } catch (error) {
     if (!(error instanceof OsmosisError)) throw error;
+    if (error.code === "STORAGE") return c.text(`${error.message}\n${error.hint ?? ""}\n`, 507);
     return c.text(`${error.message}\n`, error.code === "FORBIDDEN" ? 403 : 404);
   }
 }

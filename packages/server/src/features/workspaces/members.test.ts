@@ -59,6 +59,11 @@ withDatabaseLocation("members", (locate) => {
     const token = await tokenOf(member.id);
     expect(await add({ email: "new@example.com" }, token)).toMatchObject({ status: 200 });
     expect(await add({ email: "boss@example.com", role: "owner" }, token)).toMatchObject({ status: 403 });
+    const { owner } = server.platform;
+    expect(await add({ email: owner.email, role: "member" }, token)).toMatchObject({
+      status: 403,
+      body: { code: "FORBIDDEN" },
+    });
     expect(await server.json("GET", "/api/workspaces/team/members", { token })).toMatchObject({
       body: {
         members: [

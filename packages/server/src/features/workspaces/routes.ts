@@ -42,6 +42,9 @@ export function workspaceRoutes(platform: Platform): Hono<AppEnv> {
   router.on(routes.setMember, async ({ body, workspace }) => {
     requireRole(workspace, body.role === "owner" ? ["owner"] : ["owner", "admin"]);
     const known = await accounts.userByEmail(body.email);
+    if (known !== undefined && (await workspaces.roleOf(workspace.id, known.id)) === "owner") {
+      requireRole(workspace, ["owner"]);
+    }
     const person = known ?? (await accounts.createUser({ email: body.email, name: body.name ?? body.email }));
     await workspaces.addMember(workspace.id, person.id, body.role);
     return {

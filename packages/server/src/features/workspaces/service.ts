@@ -56,9 +56,24 @@ export function createWorkspaces(parts: {
   return {
     sync,
 
-    /** Syncs what was pushed while nobody watched, as when the server was killed in the middle of a push. */
-    async syncAll(): Promise<void> {
-      for (const { id } of await db.selectFrom("workspaces").select("id").execute()) await sync(id);
+    /**
+     * Syncs what was pushed while nobody watched, as when the server was killed in the middle of a push. A workspace
+     * that cannot be synced does not keep the others from their work: it gets a failed event.
+     *
+     * @returns the failures
+     */
+    async syncAll(): Promise<{ repository: string; error: unknown }[]> {
+      const failures: { repository: string; error: unknown }[] = [];
+      const all = await db.selectFrom("workspaces").select(["id", "repository", "default_branch"]).execute();
+      for (const { id, repository, default_branch: branch } of all) {
+        try {
+          await sync(id);
+        } catch (error) {
+          failures.push({ repository, error });
+          await sync.recordFailure(id, branch, error);
+        }
+      }
+      return failures;
     },
 
     /**
@@ -108,6 +123,17 @@ export function createWorkspaces(parts: {
         .orderBy("users.name")
         .orderBy("users.email")
         .execute();
+    },
+
+    /** What a person may do; `undefined` when they are no member. */
+    async roleOf(workspaceId: string, userId: string): Promise<Role | undefined> {
+      const row = await db
+        .selectFrom("memberships")
+        .select("role")
+        .where("workspace_id", "=", workspaceId)
+        .where("user_id", "=", userId)
+        .executeTakeFirst();
+      return row?.role;
     },
 
     /** Adds a person, or changes what they may do. @throws {OsmosisError} CONFLICT when no owner would be left. */

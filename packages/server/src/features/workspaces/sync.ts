@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { errorMessage } from "@osmosis/protocol";
+import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
+import { storableText } from "../../database/columns.ts";
 import type { Tables } from "../../database/tables.ts";
 import type { Repositories } from "../../git/repositories.ts";
 
@@ -21,8 +22,10 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
   const { db, repositories, now } = parts;
   const running = new Map<string, Promise<void>>();
 
+  return Object.assign(sync, { recordFailure });
+
   /** Syncs after whoever syncs this workspace now. */
-  return async function sync(workspaceId: string): Promise<void> {
+  async function sync(workspaceId: string): Promise<void> {
     const before = running.get(workspaceId) ?? Promise.resolve();
     const own = before.catch(() => {}).then(() => syncBranches(workspaceId));
     running.set(workspaceId, own);
@@ -31,7 +34,39 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
     } finally {
       if (running.get(workspaceId) === own) running.delete(workspaceId);
     }
-  };
+  }
+
+  /** Marks the workspace as one that cannot be synced, once for each reason. */
+  async function recordFailure(workspaceId: string, branch: string, error: unknown): Promise<void> {
+    const text =
+      error instanceof OsmosisError ? `${error.message} ${error.hint ?? ""}`.trim() : errorMessage(error);
+    const last = await db
+      .selectFrom("sync_events")
+      .select("error")
+      .where("workspace_id", "=", workspaceId)
+      .orderBy("created_at", "desc")
+      .executeTakeFirst();
+    if (last?.error === text) return;
+    const event = {
+      id: randomUUID(),
+      workspace_id: workspaceId,
+      branch,
+      commit_sha: "",
+      author: "",
+      message: "",
+    };
+    await db
+      .insertInto("sync_events")
+      .values({
+        ...event,
+        status: "failed",
+        rollouts_count: null,
+        error: storableText(text),
+        created_at: now(),
+        finished_at: now(),
+      })
+      .execute();
+  }
 
   async function syncBranches(workspaceId: string): Promise<void> {
     // Events that a killed server left unfinished; their branches still differ and get another one below.
@@ -68,8 +103,8 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
         workspace_id: workspaceId,
         branch,
         commit_sha: sha,
-        author: commit.author,
-        message: commit.subject,
+        author: storableText(commit.author),
+        message: storableText(commit.subject),
         status: "pending",
         rollouts_count: null,
         error: null,
@@ -93,7 +128,7 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
         await setBranch(trx, workspaceId, event);
         await trx
           .updateTable("sync_events")
-          .set({ status: "failed", error: errorMessage(error), finished_at: now() })
+          .set({ status: "failed", error: storableText(errorMessage(error)), finished_at: now() })
           .where("id", "=", event.id)
           .execute();
       });
@@ -175,7 +210,7 @@ function descriptionOf(manifest: string | undefined): string | null {
   try {
     const parsed: unknown = JSON.parse(manifest);
     if (typeof parsed !== "object" || parsed === null || !("description" in parsed)) return null;
-    return typeof parsed.description === "string" ? parsed.description : null;
+    return typeof parsed.description === "string" ? storableText(parsed.description) : null;
   } catch {
     // A broken manifest shows when the rollout is prepared; for the catalogue it only lacks a description.
     return null;
