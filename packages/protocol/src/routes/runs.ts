@@ -69,6 +69,7 @@ export const EvalResults = z.object({
   score_ci: Estimate.nullable(),
   pass_rate: z.number(),
   pass_rate_ci: Estimate.nullable(),
+  /** What calls were sampled with that named no temperature of their own; null where a hosted provider's default held. */
   temperature: z.number().nullable(),
   pass_threshold: z.number(),
   graded: z.int(),
