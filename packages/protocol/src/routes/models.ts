@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { route } from "../route.ts";
+import { UploadInfo } from "./datasets.ts";
 import { PageQuery, pageFields } from "./page.ts";
 
 export const BaseModel = z.object({
@@ -27,7 +28,47 @@ export const TrainedModel = z.object({
 });
 export type TrainedModel = z.infer<typeof TrainedModel>;
 
+/** `owner/name`, as on the Hugging Face hub. */
+export const ModelName = z
+  .string()
+  .max(200)
+  .regex(/^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/, "is not of the form owner/name");
+
+/** A file of a Hugging Face model folder; `sha256` in hex. */
+export const ModelFile = z.object({
+  name: z.string().regex(/^[\w][\w.-]*\.(?:json|safetensors|jinja|txt|model)$/, "is not a file of a model"),
+  size_bytes: z.int().positive(),
+  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+});
+export type ModelFile = z.infer<typeof ModelFile>;
+
+const BaseModelFiles = z.object({
+  model_name: ModelName,
+  files: z.array(ModelFile).min(1).max(1000),
+  /** Replaces a model of that name; without it a taken name is a 409. Runs keep the files that they began with. */
+  overwrite: z.boolean().default(false),
+});
+
 export const modelRoutes = {
+  /**
+   * How to bring the files of a base model: for each that the platform does not have, by its SHA-256, where it goes. Of
+   * a file in parts only those are named that have not arrived, so that asking again resumes.
+   */
+  startImport: route({
+    method: "POST",
+    path: "/api/cli/models/base/uploads",
+    access: "user",
+    body: BaseModelFiles,
+    response: z.object({ uploads: z.array(z.object({ name: z.string(), upload: UploadInfo })) }),
+  }),
+  /** Registers a base model when all of its files have arrived. */
+  import: route({
+    method: "POST",
+    path: "/api/cli/models/base",
+    access: "user",
+    body: BaseModelFiles,
+    response: BaseModel,
+  }),
   base: route({
     method: "GET",
     path: "/api/cli/models/base",

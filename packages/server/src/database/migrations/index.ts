@@ -5,6 +5,7 @@ import * as datasets from "./0010-datasets.ts";
 import * as secrets from "./0011-secrets.ts";
 import * as models from "./0012-models.ts";
 import * as runs from "./0013-runs.ts";
+import * as importedModels from "./0014-imported-models.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -19,4 +20,5 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0011-secrets": secrets,
   "0012-models": models,
   "0013-runs": runs,
+  "0014-imported-models": importedModels,
 };

@@ -14,6 +14,8 @@ type BaseFile = StoredFile & { modified_ms: number };
 /** Files of a model folder that are the model; what else lies there (a README, scripts) is not fetched by workers. */
 const MODEL_FILE = /\.(json|safetensors|jinja|txt|model)$/;
 
+const FROM_FOLDER = { imported_by: null, is_available: true };
+
 /**
  * Registers the model folders of this server: those that ship with it as `osmosis/<folder>`, and those in the data
  * folder as `models/<owner>/<name>`. A folder is a model when it has a `config.json`. Files are kept as blobs by their
@@ -41,6 +43,7 @@ export async function registerBaseModels(
     .updateTable("base_models")
     .set({ is_available: false, updated_at: now() })
     .where("is_available", "=", true)
+    .where("imported_by", "is", null)
     .$if(registered.length > 0, (query) => query.where("name", "not in", registered))
     .execute();
 }
@@ -71,9 +74,9 @@ async function registerModel(
     }
     files.push({ name: entry.name, key, size_bytes: size, sha256, modified_ms: mtimeMs });
   }
-  if (known?.is_available === true && JSON.stringify(known.files) === JSON.stringify(files)) return;
+  if (known?.is_available === true && known.imported_by === null && JSON.stringify(known.files) === JSON.stringify(files)) return;
   const parameters = await countParameters(folder, files.map((file) => file.name));
-  const state = { parameters, files: jsonb<readonly BaseFile[]>(files), is_available: true, updated_at: now() };
+  const state = { parameters, files: jsonb<readonly BaseFile[]>(files), ...FROM_FOLDER, updated_at: now() };
   await db
     .insertInto("base_models")
     .values({ id: randomUUID(), name, created_at: now(), ...state })

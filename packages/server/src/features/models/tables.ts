@@ -15,6 +15,8 @@ interface BaseModelsTable {
   name: string;
   parameters: number;
   files: Json<readonly (StoredFile & { modified_ms: number })[]>;
+  /** The user who brought it; null for a model that lies in a folder of the server. */
+  imported_by: string | null;
   /** False when its folder is gone: nothing new begins with it. */
   is_available: boolean;
   created_at: CreatedAt;

@@ -1,0 +1,142 @@
+import { createHash } from "node:crypto";
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { createClient, modelRoutes, OsmosisError, type Client, type ModelFile } from "@osmosis/protocol";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTestServer, type TestServer } from "../../testing.ts";
+import { registerBaseModels } from "./base-models.ts";
+
+let server: TestServer;
+let client: Client;
+/** The files of a model by name. */
+let model: Map<string, Buffer>;
+
+beforeAll(async () => {
+  server = await startTestServer();
+  client = createClient({
+    baseUrl: server.url,
+    fetch,
+    headers: () => ({ authorization: `Bearer ${server.ownerToken}` }),
+  });
+  const folder = join(server.platform.config.modelsFolder, "tiny-agent");
+  const names = (await readdir(folder)).filter((name) => !name.endsWith(".md"));
+  model = new Map(await Promise.all(names.map(async (name) => [name, await readFile(join(folder, name))] as const)));
+}, 60_000);
+afterAll(() => server?.[Symbol.asyncDispose]());
+
+/** The model with other weights, so that nothing of it is known to the server. */
+function otherModel(seed: number): Map<string, Buffer> {
+  const weights = Buffer.from(model.get("model.safetensors") ?? "");
+  weights.writeUInt8(seed, weights.length - 1);
+  const config = Buffer.concat([model.get("config.json") ?? Buffer.alloc(0), Buffer.from(" ".repeat(seed))]);
+  return new Map([...model, ["model.safetensors", weights], ["config.json", config]]);
+}
+
+const described = (files: ReadonlyMap<string, Buffer>): ModelFile[] =>
+  [...files].map(([name, bytes]) => ({
+    name,
+    size_bytes: bytes.length,
+    sha256: createHash("sha256").update(bytes).digest("hex"),
+  }));
+
+async function start(model_name: string, files: ReadonlyMap<string, Buffer>, more = {}) {
+  return await client.call(modelRoutes.startImport, { body: { model_name, files: described(files), ...more } });
+}
+
+async function send(model_name: string, files: ReadonlyMap<string, Buffer>, bytesOf = files): Promise<void> {
+  for (const { name, upload } of (await start(model_name, files)).uploads) {
+    if (upload.method !== "multipart") throw new Error("not in parts");
+    for (const { presigned_url, part_number } of upload.presigned_urls) {
+      const from = (part_number - 1) * upload.part_size;
+      const body = new Uint8Array(bytesOf.get(name)?.subarray(from, from + upload.part_size) ?? []);
+      expect((await fetch(presigned_url, { method: "PUT", body })).status).toBe(200);
+    }
+  }
+}
+
+const finish = (model_name: string, files: ReadonlyMap<string, Buffer>, more = {}) =>
+  client.call(modelRoutes.import, { body: { model_name, files: described(files), ...more } });
+
+async function refusal(attempt: Promise<unknown>): Promise<OsmosisError> {
+  const error: unknown = await attempt.catch((caught: unknown) => caught);
+  if (!(error instanceof OsmosisError)) throw new Error("it was not refused");
+  return error;
+}
+
+test("an imported model is listed, resolved by its name for runs, and stays when the server starts again", async () => {
+  const files = otherModel(1);
+  await send("acme/one", files);
+  const registered = await finish("acme/one", files);
+  expect(registered).toMatchObject({ model_name: "acme/one", creator_name: "Owner" });
+  expect(registered.parameters).toBeGreaterThan(900_000);
+  const { platform } = server;
+  await registerBaseModels({ ...platform, shipped: platform.config.modelsFolder, own: "/nowhere" });
+  const found = await platform.models.resolve("any", "acme/one", { allowProviders: false, env: {} });
+  if (!("model" in found) || found.model.type !== "local") throw new Error("not resolved");
+  expect(found.model.base_files.map((file) => file.name).toSorted()).toEqual([...files.keys()].toSorted());
+  for (const { key, sha256, name } of found.model.base_files) {
+    const blob = await platform.blobs.get(key);
+    const bytes = Buffer.from(await new Response(blob?.body).arrayBuffer());
+    expect(createHash("sha256").update(bytes).digest("hex"), name).toBe(sha256);
+  }
+});
+
+test("what the server has is not asked for again, and an import that broke off goes on", async () => {
+  const files = otherModel(2);
+  const first = await start("acme/two", files);
+  // Tokenizer files are those of the model that ships with the server.
+  expect(first.uploads.map(({ name }) => name).toSorted()).toEqual(["config.json", "model.safetensors"]);
+  expect((await refusal(finish("acme/two", files))).message).toMatch(/is not complete: of part 1 0 of \d+ bytes/);
+  await send("acme/two", files);
+  const again = await start("acme/two", files);
+  const parts = again.uploads.flatMap(({ upload }) => (upload.method === "multipart" ? upload.presigned_urls : []));
+  expect(parts).toEqual([]);
+  await finish("acme/two", files);
+  expect((await start("acme/three", files)).uploads).toEqual([]);
+});
+
+test("bytes other than the announced ones are refused, and are not kept", async () => {
+  const files = otherModel(3);
+  await send("acme/four", files, otherModel(4).set("config.json", files.get("config.json") ?? Buffer.alloc(0)));
+  expect((await refusal(finish("acme/four", files))).message).toContain("model.safetensors arrived with another SHA-256");
+  expect((await start("acme/four", files)).uploads.map(({ name }) => name)).toContain("model.safetensors");
+});
+
+test("a name is replaced only when that is asked for, and never one that ships with the server", async () => {
+  const files = otherModel(5);
+  await send("acme/five", files);
+  const { id } = await finish("acme/five", files);
+  expect(await refusal(start("acme/five", files))).toMatchObject({ code: "CONFLICT" });
+  expect((await finish("acme/five", files, { overwrite: true })).id).toBe(id);
+  expect((await refusal(start("osmosis/tiny-agent", files))).message).toContain("osmosis/");
+  expect((await refusal(start("openai/gpt-5", files))).message).toContain("openai/");
+});
+
+test("what is no model is refused before anything is sent", async () => {
+  const without = new Map([...model].filter(([name]) => name !== "tokenizer.json"));
+  expect((await refusal(start("acme/six", without))).message).toContain("has no tokenizer.json");
+  for (const name of ["no-owner", "../x/y", "a/b/c", "a/ b", "a/.."]) {
+    expect(await refusal(start(name, model))).toMatchObject({ code: "VALIDATION" });
+  }
+  for (const name of ["../config.json", "a/b.json", "run.py", ".json"]) {
+    const strange = new Map([...model, [name, Buffer.from("{}")]]);
+    expect(await refusal(start("acme/six", strange))).toMatchObject({ code: "VALIDATION" });
+  }
+});
+
+test("a model of another architecture, or with broken weights, is not registered", async () => {
+  const gemma = new Map([...model, ["config.json", Buffer.from('{"model_type":"gemma4"}')]]);
+  await send("acme/seven", gemma);
+  expect((await refusal(finish("acme/seven", gemma))).message).toContain('"gemma4" is not supported');
+  const broken = new Map([...model, ["model.safetensors", Buffer.alloc(4000, 255)]]);
+  await send("acme/eight", broken);
+  expect((await refusal(finish("acme/eight", broken))).message).toContain("header is longer than the file");
+  const { items } = await server.platform.models.listBase({ limit: 50, offset: 0 });
+  expect(items.map((one) => one.model_name)).not.toContain("acme/seven");
+  expect(items.map((one) => one.model_name)).not.toContain("acme/eight");
+});
+
+test("nobody imports without signing in", async () => {
+  const answer = await server.json("POST", "/api/cli/models/base", { json: {}, token: null });
+  expect(answer.status).toBe(401);
+});

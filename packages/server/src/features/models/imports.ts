@@ -1,0 +1,246 @@
+import { randomUUID } from "node:crypto";
+import { parseModelConfig } from "@osmosis/engine";
+import {
+  errorMessage,
+  OsmosisError,
+  type BaseModel,
+  type ModelFile,
+  type UploadInfo,
+} from "@osmosis/protocol";
+import { z } from "zod";
+import { jsonb } from "../../database/columns.ts";
+import type { Platform } from "../../platform.ts";
+import type { User } from "../accounts/service.ts";
+import { PROVIDER_NAMES } from "./providers.ts";
+
+type ImportRequest = {
+  readonly model_name: string;
+  readonly files: readonly ModelFile[];
+  readonly overwrite: boolean;
+};
+
+type ImportParts = Pick<Platform, "db" | "blobs" | "blobUrls" | "now">;
+
+const PART_BYTES = 32 * 1024 * 1024;
+
+/** Parts that nobody has put together for so long are deleted when the next import begins. */
+const ABANDONED_MS = 7 * 24 * 60 * 60 * 1000;
+
+const UPLOADS = "models/uploads";
+
+/**
+ * Base models that people bring. Files are known by their SHA-256: what the server has is not sent again, and an import
+ * that broke off goes on with the parts that are missing.
+ */
+export function createModelImports(parts: ImportParts) {
+  const { db, blobs, blobUrls, now } = parts;
+
+  return {
+    /** @throws {OsmosisError} VALIDATION for what cannot be a model; CONFLICT for a name that is taken. */
+    async start(user: User, request: ImportRequest): Promise<{ uploads: { name: string; upload: UploadInfo }[] }> {
+      await checkRequest(parts, user, request);
+      await deleteAbandoned();
+      const uploads = [];
+      for (const file of request.files) {
+        if ((await blobs.stat(fileKey(file))) === undefined) uploads.push({ name: file.name, upload: await uploadOf(file) });
+      }
+      return { uploads };
+    },
+
+    /**
+     * Registers the model.
+     *
+     * @throws {OsmosisError} as `start`; VALIDATION when files are missing, are not what was announced, or are no model
+     * that can be trained.
+     */
+    async finish(user: User, request: ImportRequest): Promise<BaseModel> {
+      await checkRequest(parts, user, request);
+      for (const file of request.files) await assemble(file);
+      const parameters = await countParameters(request.files);
+      await checkConfig(request.files);
+      const files = request.files.map((file) => ({ ...file, key: fileKey(file), modified_ms: 0 }));
+      const state = {
+        parameters,
+        files: jsonb<readonly (typeof files)[number][]>(files),
+        imported_by: user.id,
+        is_available: true,
+        updated_at: now(),
+      };
+      const row = await db
+        .insertInto("base_models")
+        .values({ id: randomUUID(), name: request.model_name, created_at: now(), ...state })
+        .onConflict((conflict) => conflict.column("name").doUpdateSet(state))
+        .returningAll()
+        .executeTakeFirstOrThrow();
+      return {
+        id: row.id,
+        model_name: row.name,
+        base_model: row.name,
+        parameters: row.parameters,
+        creator_name: user.name,
+        created_at: row.created_at.toISOString(),
+        updated_at: row.updated_at.toISOString(),
+      };
+    },
+  };
+
+  async function uploadOf(file: ModelFile): Promise<UploadInfo> {
+    const sizes = partSizes(file);
+    const missing = [];
+    for (const [index, size] of sizes.entries()) {
+      const key = partKey(file, index);
+      if ((await blobs.stat(key))?.sizeBytes === size) continue;
+      const presigned_url = blobUrls.sign({ method: "PUT", key, maxBytes: size });
+      missing.push({ part_number: index + 1, presigned_url, size });
+    }
+    return {
+      method: "multipart",
+      part_size: PART_BYTES,
+      total_parts: sizes.length,
+      presigned_urls: missing,
+      upload_id: file.sha256,
+      s3_key: fileKey(file),
+    };
+  }
+
+  /** Makes one blob of a file's parts, under its SHA-256 only when that is what it has. */
+  async function assemble(file: ModelFile): Promise<void> {
+    const found = await blobs.stat(fileKey(file));
+    if (found?.sizeBytes === file.size_bytes) return;
+    const keys = partSizes(file).map((_size, index) => partKey(file, index));
+    for (const [index, size] of partSizes(file).entries()) {
+      const arrived = (await blobs.stat(partKey(file, index)))?.sizeBytes ?? 0;
+      if (arrived === size) continue;
+      throw new OsmosisError(
+        "VALIDATION",
+        `${file.name} is not complete: of part ${index + 1} ${arrived} of ${size} bytes have arrived.`,
+        { hint: "Run the command again: it goes on where it stopped." },
+      );
+    }
+    // The parts can still be written to by whoever holds their URLs, so what is checked is a copy.
+    const whole = `${UPLOADS}/${file.sha256}/${randomUUID()}`;
+    try {
+      const { sha256 } = await blobs.compose(whole, keys);
+      if (sha256 !== file.sha256) {
+        throw new OsmosisError(
+          "VALIDATION",
+          `${file.name} arrived with another SHA-256 (${sha256}) than was announced.`,
+          { hint: "The file changed while it was sent, or was damaged on the way: run the command again." },
+        );
+      }
+      await blobs.compose(fileKey(file), [whole]);
+    } finally {
+      for (const key of [whole, ...keys]) await blobs.delete(key);
+    }
+  }
+
+  async function countParameters(files: readonly ModelFile[]): Promise<number> {
+    let count = 0;
+    for (const file of files.filter(({ name }) => name.endsWith(".safetensors"))) {
+      const headerBytes = (await read(file, 0, 8)).readBigUInt64LE();
+      if (headerBytes > MAX_HEADER_BYTES || headerBytes + 8n > file.size_bytes) throw refused(file, "its header is longer than the file");
+      const tensors = parse(file, Tensors, await read(file, 8, Number(headerBytes)));
+      for (const { shape } of Object.values(tensors)) count += shape?.reduce((product, size) => product * size, 1) ?? 0;
+    }
+    if (!Number.isSafeInteger(count)) {
+      throw new OsmosisError("VALIDATION", `The model claims to have ${count} parameters.`);
+    }
+    return count;
+  }
+
+  async function checkConfig(files: readonly ModelFile[]): Promise<void> {
+    for (const file of files.filter(({ name }) => name === "config.json")) {
+      parseModelConfig(parse(file, z.unknown(), await read(file, 0, file.size_bytes)), file.name);
+    }
+  }
+
+  async function read(file: ModelFile, start: number, length: number): Promise<Buffer> {
+    const found = await blobs.get(fileKey(file), { start, end: start + length - 1 });
+    if (found === undefined) throw refused(file, "it is gone");
+    const bytes = Buffer.from(await new Response(found.body).arrayBuffer());
+    if (bytes.length !== length) throw refused(file, "it is cut off");
+    return bytes;
+  }
+
+  async function deleteAbandoned(): Promise<void> {
+    const oldest = now().getTime() - ABANDONED_MS;
+    for await (const { key, modifiedAt } of blobs.list(UPLOADS)) {
+      if (modifiedAt.getTime() < oldest) await blobs.delete(key);
+    }
+  }
+}
+
+const MAX_HEADER_BYTES = 100 * 1024 * 1024;
+/** config.json and its kin; safetensors may have any size. */
+const MAX_JSON_BYTES = 256 * 1024 * 1024;
+
+const NEEDED = ["config.json", "tokenizer.json", "tokenizer_config.json"];
+
+const Tensors = z.record(z.string(), z.object({ shape: z.array(z.int().nonnegative()).optional() }));
+
+/** The owner of names like `osmosis/tiny-agent`. */
+const SHIPPED = "osmosis";
+
+async function checkRequest({ db }: ImportParts, user: User, request: ImportRequest): Promise<void> {
+  const { model_name: name, files, overwrite } = request;
+  const owner = name.slice(0, name.indexOf("/"));
+  if (owner === SHIPPED || PROVIDER_NAMES.includes(owner)) {
+    throw new OsmosisError("VALIDATION", `Names of models cannot begin with ${owner}/ here: it names others.`, {
+      hint: `Choose another name, as with --name my/${name.slice(owner.length + 1)}.`,
+    });
+  }
+  const names = new Set(files.map((file) => file.name));
+  if (names.size < files.length) throw new OsmosisError("VALIDATION", "A file of the model is named twice.");
+  const missing = NEEDED.filter((needed) => !names.has(needed));
+  if (![...names].some((one) => one.endsWith(".safetensors"))) missing.push("model.safetensors");
+  if (missing.length > 0) {
+    throw new OsmosisError("VALIDATION", `The model has no ${missing.join(", ")}.`, {
+      hint: "A model is a folder with config.json, tokenizer.json, tokenizer_config.json and safetensors.",
+    });
+  }
+  const large = files.find((file) => !file.name.endsWith(".safetensors") && file.size_bytes > MAX_JSON_BYTES);
+  if (large !== undefined) throw refused(large, `it has ${large.size_bytes} bytes`);
+  const existing = await db.selectFrom("base_models").selectAll().where("name", "=", name).executeTakeFirst();
+  if (existing === undefined || !existing.is_available) return;
+  if (existing.imported_by === null || (existing.imported_by !== user.id && !(await isOwner(db, user)))) {
+    throw new OsmosisError("CONFLICT", `The model ${name} exists, and is not yours to replace.`, {
+      hint: "Choose another name with --name.",
+    });
+  }
+  if (!overwrite) {
+    throw new OsmosisError("CONFLICT", `There is a base model named ${name} already.`, {
+      hint: "Add --overwrite to replace it, or choose another name with --name. Runs keep the files that they began with.",
+    });
+  }
+}
+
+async function isOwner(db: Platform["db"], user: User): Promise<boolean> {
+  const row = await db.selectFrom("users").select("is_owner").where("id", "=", user.id).executeTakeFirst();
+  return row?.is_owner === true;
+}
+
+function fileKey({ sha256 }: ModelFile): string {
+  return `models/files/${sha256}`;
+}
+
+function partKey(file: ModelFile, index: number): string {
+  return `${UPLOADS}/${file.sha256}/${file.size_bytes}/${index + 1}`;
+}
+
+function partSizes({ size_bytes: size }: ModelFile): number[] {
+  return Array.from({ length: Math.ceil(size / PART_BYTES) }, (_, index) =>
+    Math.min(PART_BYTES, size - index * PART_BYTES),
+  );
+}
+
+function parse<T>(file: ModelFile, schema: z.ZodType<T>, bytes: Buffer): T {
+  try {
+    return schema.parse(JSON.parse(bytes.toString("utf8")));
+  } catch (error) {
+    throw refused(file, `its JSON cannot be read: ${errorMessage(error)}`);
+  }
+}
+
+function refused(file: ModelFile, what: string): OsmosisError {
+  return new OsmosisError("VALIDATION", `${file.name} cannot be a file of a model: ${what}.`);
+}
