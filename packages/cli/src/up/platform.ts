@@ -67,7 +67,9 @@ export async function startPlatform(
     worker: createWriteStream(join(logFolder, "worker.log"), { flags: "a" }),
   };
   for (const log of Object.values(logs)) log.on("error", () => {});
-  const env = { ...io.env, PATH: `${dirname(io.nodePath)}${delimiter}${io.env["PATH"] ?? ""}` };
+  // What says who the caller is, is nobody else's business: a rollout may read the environment of its worker.
+  const { OSMOSIS_TOKEN: _token, ...inherited } = io.env;
+  const env = { ...inherited, PATH: `${dirname(io.nodePath)}${delimiter}${io.env["PATH"] ?? ""}` };
   const serverMain = fileURLToPath(import.meta.resolve("@osmosis/server/main"));
   const workerMain = join(dirname(serverMain), "worker/main.ts");
   const say = (log: WriteStream, text: string): void => {
@@ -166,7 +168,7 @@ export async function startPlatform(
             join(folder, "worker"),
             "--supervised",
           ],
-          env,
+          env: workerEnvironment(env),
           cwd: folder,
           onStdout: (text) => say(logs.worker, text),
           onStderr: (text) => say(logs.worker, text),
@@ -176,6 +178,14 @@ export async function startPlatform(
     });
   }
   return { url, signInUrl, folder, logFolder, failed: failureAmong(supervised, logFolder), stop };
+}
+
+/** The worker asks the server for everything, and needs neither its database nor its key. */
+function workerEnvironment(
+  env: Readonly<Record<string, string | undefined>>,
+): Record<string, string | undefined> {
+  const { DATABASE_URL: _database, OSMOSIS_MASTER_KEY: _key, ...rest } = env;
+  return rest;
 }
 
 /** Rejects with the first process that is given up; stays open otherwise. */

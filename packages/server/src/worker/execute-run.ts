@@ -267,7 +267,15 @@ function runPorts({ rollouts, link, log, signal }: RunParts): RunPorts {
       const complete = await Promise.all(
         records.map((record) => withTrajectory(record, rollouts.artifactRoot)),
       );
-      await link.record(complete, signal);
+      await link.record(
+        complete.map((one) => ({
+          ...one,
+          error: log.hide(one.error),
+          messages: log.hide(one.messages),
+          trajectory: log.hide(one.trajectory),
+        })),
+        signal,
+      );
     },
     log: ({ level, step, message, details }) => log.write(level, step, message, details ?? undefined),
   };

@@ -12,12 +12,15 @@ import { openFileCache } from "./file-cache.ts";
 import { StopRequested, keepLease } from "./lease-keeper.ts";
 import { LeaseLost, openPlatformLink, type PlatformLink, type RunLink } from "./platform-link.ts";
 import { openRunLog } from "./run-log.ts";
+import { defaultWorkerName } from "./worker-name.ts";
 
 /**
  * The worker process: claims a run, executes it, claims the next one. It needs the platform's URL and a worker token,
  * nothing else of it, so it may run on any machine that reaches the platform.
  *
  *     node main.ts --platform http://127.0.0.1:8700 --token-file FILE --data DIR [--name NAME] [--threads N] [--supervised]
+ *
+ * Without `--name` it is the host's name with a suffix that is kept in the data folder.
  *
  * With `--supervised` it ends when its stdin closes, that is, when whoever started it is gone.
  *
@@ -65,7 +68,10 @@ const tools: WorkerTools = {
   fetch,
   clock: systemClock,
 };
-await work(link, { worker: flags.name ?? hostname(), instance: randomUUID() });
+{
+  await using own = flags.name === undefined ? await defaultWorkerName(dataFolder, hostname()) : undefined;
+  await work(link, { worker: flags.name ?? own?.name ?? hostname(), instance: randomUUID() });
+}
 process.exit(0);
 
 async function work(platform: PlatformLink, identity: { worker: string; instance: string }): Promise<void> {
@@ -97,7 +103,8 @@ async function execute(platform: PlatformLink, job: Job): Promise<void> {
   try {
     const ended = await executeRun(job, tools, { link: run, log, signal: lease.signal });
     await log.flush();
-    await run.finish(ended.status, ended.status === "failed" ? ended.error : null, ending.signal);
+    const failure = ended.status === "failed" ? log.hide(ended.error) : null;
+    await run.finish(ended.status, failure, ending.signal);
   } catch (error) {
     await finishAfter(error, { job, run, log, leaseSignal: lease.signal });
   }
@@ -114,7 +121,7 @@ async function finishAfter(
     return say(`${job.run_name}: ${errorMessage(reason)}`);
   }
   const status = reason instanceof StopRequested ? "stopped" : "failed";
-  const text = status === "stopped" ? null : textOf(error);
+  const text = status === "stopped" ? null : log.hide(textOf(error));
   if (text !== null) log.write("error", "worker", isOwnFault(error) ? inspect(error) : text);
   await log.flush();
   try {

@@ -4,11 +4,14 @@ import { openRunLog } from "./run-log.ts";
 
 const at = new Date("2026-01-02T03:04:05.000Z");
 
-async function logged(write: (log: ReturnType<typeof openRunLog>) => void): Promise<LogEntry[]> {
+async function logged(
+  write: (log: ReturnType<typeof openRunLog>) => void,
+  secrets: readonly string[] = ["hunter2-hunter2", "hunter2"],
+): Promise<LogEntry[]> {
   const sent: LogEntry[] = [];
   const log = openRunLog({
     link: { log: async (entries) => void sent.push(...entries) },
-    secrets: ["hunter2-hunter2", "hunter2"],
+    secrets,
     now: () => at,
     signal: new AbortController().signal,
   });
@@ -29,6 +32,25 @@ test("a secret is hidden in messages and in details, the longer one whole", asyn
       message: "key=[REDACTED] or [REDACTED]",
       details: { key: "[REDACTED]" },
     },
+  ]);
+});
+
+test("a secret is hidden however it is escaped, and in each of its lines", async () => {
+  const key = "-----BEGIN KEY-----\nAbCdEf0123456789\n-----END KEY-----\n";
+  const sent = await logged(
+    (log) => {
+      log.write("info", "rollout", "it is AbCdEf0123456789");
+      log.write("info", "rollout", "x", { said: 'pass"word\\', long: "y".repeat(20_000) });
+      expect(log.hide({ error: `failed with ${key}`, n: [1, null] })).toEqual({
+        error: "failed with [REDACTED]\n",
+        n: [1, null],
+      });
+    },
+    [key, 'pass"word\\'],
+  );
+  expect(sent.map(({ message, details }) => [message, details?.["said"]])).toEqual([
+    ["it is [REDACTED]", undefined],
+    ["x", "[REDACTED]"],
   ]);
 });
 

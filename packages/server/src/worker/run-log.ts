@@ -4,6 +4,8 @@ import type { RunLink } from "./platform-link.ts";
 /** Collects the lines of a run and brings them to the platform in batches; a secret never leaves in one of them. */
 export type RunLog = AsyncDisposable & {
   write(level: LogLevel, step: string, message: string, details?: Record<string, unknown>): void;
+  /** The value with every secret in its texts replaced, for what leaves in another way. */
+  hide<T>(value: T): T;
   /** Brings what has been collected so far. */
   flush(): Promise<void>;
 };
@@ -20,17 +22,27 @@ export function openRunLog(options: {
   readonly now: () => Date;
   readonly signal: AbortSignal;
 }): RunLog {
-  // Longest first, so that a secret which contains another is hidden whole.
-  const secrets = options.secrets.filter((value) => value.length > 3).sort((a, b) => b.length - a.length);
+  // Programs print line by line, so the lines of a longer secret count, too. Longest first, so that a secret which
+  // contains another is hidden whole.
+  const secrets = options.secrets
+    .flatMap((value) => [value.trim(), ...value.split(/\r?\n/).filter((line) => line.length > 7)])
+    .filter((value) => value.length > 3)
+    .sort((a, b) => b.length - a.length);
   let waiting: LogEntry[] = [];
   let dropped = 0;
   let sending: Promise<void> = Promise.resolve();
   const timer = setInterval(() => void flush(), INTERVAL_MS);
 
-  function hide(text: string): string {
-    return secrets
-      .reduce((shown, secret) => shown.replaceAll(secret, "[REDACTED]"), text)
-      .slice(0, LONGEST_LINE);
+  function hideText(text: string): string {
+    return secrets.reduce((shown, secret) => shown.replaceAll(secret, "[REDACTED]"), text);
+  }
+
+  function hide<T>(value: T): T {
+    if (secrets.length === 0 || value === null || value === undefined) return value;
+    // Texts are replaced by texts, so the shape stays.
+    return JSON.parse(JSON.stringify(value), (_key, inner: unknown) =>
+      typeof inner === "string" ? hideText(inner) : inner,
+    ) as T;
   }
 
   function flush(): Promise<void> {
@@ -68,10 +80,8 @@ export function openRunLog(options: {
       timestamp: options.now().toISOString(),
       level,
       step,
-      message: hide(message),
-      ...(details === undefined
-        ? {}
-        : { details: JSON.parse(hide(JSON.stringify(details))) as Record<string, unknown> }),
+      message: hideText(message).slice(0, LONGEST_LINE),
+      ...(details === undefined ? {} : { details: hide(details) }),
     };
   }
 
@@ -80,6 +90,7 @@ export function openRunLog(options: {
       if (waiting.length >= CAPACITY) dropped += 1;
       else waiting.push(entry(level, step, message, details));
     },
+    hide,
     flush,
     async [Symbol.asyncDispose]() {
       clearInterval(timer);
