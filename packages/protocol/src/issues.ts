@@ -21,7 +21,10 @@ export function issuesOf(error: z.ZodError, knownKeys: readonly string[] = []): 
         };
       });
     }
-    return [{ key: path === "" ? "(root)" : path, message: issue.message }];
+    // Why the key of a record is refused stands in the issues of the key.
+    const message =
+      issue.code === "invalid_key" ? (issue.issues[0]?.message ?? issue.message) : issue.message;
+    return [{ key: path === "" ? "(root)" : path, message }];
   });
 }
 
@@ -30,6 +33,7 @@ export function closest(word: string, candidates: readonly string[]): string | u
   let best: string | undefined;
   let bestDistance = 3;
   for (const candidate of candidates) {
+    if (Math.abs(candidate.length - word.length) >= bestDistance) continue;
     const distance = editDistance(word, candidate);
     if (distance < bestDistance) {
       best = candidate;

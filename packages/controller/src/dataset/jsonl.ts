@@ -1,6 +1,7 @@
 import { errorMessage } from "@osmosis/protocol";
 import type { FaultList } from "./fault.ts";
 import { readLines } from "./lines.ts";
+import { MAX_LEVELS, isDeeperThan } from "./nesting.ts";
 import { repeatedKey } from "./repeated-key.ts";
 
 /** A row as the file has it. */
@@ -43,6 +44,15 @@ function parseLine(text: string, line: number, faults: FaultList): Record<string
       column: null,
       message: `is ${kindOf(value)}, not an object`,
       hint: "Write each row as one JSON object on one line.",
+    });
+    return null;
+  }
+  if (isDeeperThan(MAX_LEVELS, value)) {
+    faults.add({
+      line,
+      column: null,
+      message: `holds lists and objects inside each other, more than ${MAX_LEVELS} deep`,
+      hint: "Flatten the row, or keep the deep part as text.",
     });
     return null;
   }

@@ -1,5 +1,6 @@
 import type { FaultList } from "./fault.ts";
 import { kindOf } from "./jsonl.ts";
+import { MAX_LEVELS, isDeeperThan } from "./nesting.ts";
 import { repeatedKey } from "./repeated-key.ts";
 
 /** How many paths are compared over all rows; metadata with more of them is checked row by row only. */
@@ -85,6 +86,15 @@ function parseText(text: string, line: number, faults: FaultList): unknown {
       column: "metadata",
       message: "is a string that holds no valid JSON",
       hint: "Every row needs a JSON object here, or a string that holds one.",
+    });
+    return null;
+  }
+  if (isDeeperThan(MAX_LEVELS, value)) {
+    faults.add({
+      line,
+      column: "metadata",
+      message: `holds lists and objects inside each other, more than ${MAX_LEVELS} deep`,
+      hint: "Flatten it.",
     });
     return null;
   }

@@ -284,6 +284,17 @@ describe("what is refused, with its place and its remedy", () => {
     },
   );
 
+  test("values that are nested without end are a fault, not a crash", async () => {
+    const deep = `${"[".repeat(50_000)}1${"]".repeat(50_000)}`;
+    const { texts } = await check(`${fourRows.join("\n")}\n{"user_prompt":"x","ground_truth":${deep}}\n`);
+    expect(texts).toEqual([
+      "line 5: holds lists and objects inside each other, more than 100 deep. Flatten the row, or keep the deep part as text.",
+    ]);
+    const metadata = JSON.stringify(`{"a":${deep}}`);
+    const { texts: inText } = await check(`{"metadata":${metadata}}\n`.repeat(4));
+    expect(inText[0]).toMatch(/^line 1, metadata: holds lists and objects/);
+  });
+
   test("twenty faults are told and the rest are counted", async () => {
     const { faults, faultCount } = await check(
       [...fourRows, ...Array.from({ length: 30 }, () => "[]")].join("\n"),
