@@ -1,5 +1,7 @@
 export { createEmbeddedService } from "./embedded/service.ts";
 export { importGguf } from "./gguf/import-gguf.ts";
+export { checkModelFolder } from "./model/check-model-folder.ts";
+export type { CheckedModel } from "./model/check-model-folder.ts";
 export { initialiseModel } from "./model/parameters.ts";
 export { loadChatCodec } from "./chat-codec.ts";
 export type { ChatCodec } from "./chat-codec.ts";

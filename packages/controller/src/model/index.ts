@@ -1,0 +1,3 @@
+/** What the command line needs of models before they are on a platform. */
+export { checkModelFolder, importGguf, parseModelConfig } from "@osmosis/engine";
+export type { CheckedModel } from "@osmosis/engine";
