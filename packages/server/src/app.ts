@@ -9,6 +9,7 @@ import { datasetRoutes } from "./features/datasets/routes.ts";
 import { modelRoutes } from "./features/models/routes.ts";
 import { runRoutes } from "./features/runs/routes.ts";
 import { secretRoutes } from "./features/secrets/routes.ts";
+import { tinkerRoutes } from "./features/tinker/routes.ts";
 import { workerApiRoutes } from "./features/worker-api/routes.ts";
 import { workspaceRoutes } from "./features/workspaces/routes.ts";
 import type { AppEnv } from "./http/context.ts";
@@ -26,6 +27,7 @@ const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [
   modelRoutes,
   runRoutes,
   workerApiRoutes,
+  tinkerRoutes,
 ];
 
 /** The whole HTTP interface on an open platform. */

@@ -16,6 +16,7 @@ import { sweepDatasets } from "./features/datasets/sweep.ts";
 import { registerBaseModels } from "./features/models/base-models.ts";
 import { createModels, type Models } from "./features/models/service.ts";
 import { createSecrets, type Secrets } from "./features/secrets/service.ts";
+import { createTinker, type Tinker } from "./features/tinker/service.ts";
 import { sweepLeases } from "./features/worker-api/sweeper.ts";
 import { createWorkspaces, type Workspaces } from "./features/workspaces/service.ts";
 import { createRepositories, type Repositories } from "./git/repositories.ts";
@@ -58,6 +59,7 @@ export interface Platform extends AsyncDisposable {
   readonly datasets: Datasets;
   readonly models: Models;
   /** This server as a trainer for other programs. */
+  readonly tinker: Tinker;
   /** Rung when a run was queued. */
   readonly runBell: Bell;
   /** Resolves when the server can only be started again. */
@@ -129,6 +131,7 @@ export async function openPlatform(parts: {
     shipped: config.modelsFolder,
     own: join(config.dataFolder, "models"),
   });
+  const tinker = opened.use(createTinker({ config, now, log, db, blobs }));
   const runBell = createBell();
   opened.use(await sweepLeases({ db, queue, blobs, now, log, bell: runBell }));
   const resources = opened.move();
@@ -151,6 +154,7 @@ export async function openPlatform(parts: {
     secrets,
     datasets,
     models,
+    tinker,
     runBell,
     broken: database.broken,
     owner,

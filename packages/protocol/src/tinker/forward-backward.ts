@@ -44,7 +44,7 @@ const ForwardBackwardInput = z.object({
 
 export const TinkerForwardBackward = z.object({
   model_id: z.string(),
-  seq_id: z.int(),
+  seq_id: z.int().positive(),
   forward_backward_input: ForwardBackwardInput,
   /** Protocol buffers only; JSON has `/forward` for it. */
   forward_only: z.boolean().default(false),
@@ -54,7 +54,7 @@ export type TinkerForwardBackward = z.output<typeof TinkerForwardBackward>;
 /** The JSON of `/forward`. */
 export const TinkerForward = z.object({
   model_id: z.string(),
-  seq_id: z.int(),
+  seq_id: z.int().positive(),
   forward_input: ForwardBackwardInput,
 });
 

@@ -56,7 +56,7 @@ export const TinkerInfo = z.object({
 
 export const TinkerOptimStep = z.object({
   model_id: z.string(),
-  seq_id: z.int(),
+  seq_id: z.int().positive(),
   adam_params: z.object({
     learning_rate: z.number().nonnegative().default(1e-4),
     beta1: z.number().min(0).lt(1).default(0.9),
@@ -76,14 +76,14 @@ const Name = z
 
 export const TinkerSaveWeights = z.object({
   model_id: z.string(),
-  seq_id: z.int(),
+  seq_id: z.int().positive(),
   path: Name.nullish(),
   overwrite: z.boolean().default(false),
 });
 
 export const TinkerSaveForSampler = z.object({
   model_id: z.string(),
-  seq_id: z.int(),
+  seq_id: z.int().positive(),
   /** Without a name the weights live as long as the sampling session. */
   path: Name.nullish(),
   sampling_session_seq_id: z.int().nullish(),
@@ -97,7 +97,7 @@ export const TinkerSaved = z.object({
 /** Into a model, by `model_id` and `seq_id`; or as a new one, by `session_id` and `model_seq_id`. */
 export const TinkerLoadWeights = z.object({
   model_id: z.string().nullish(),
-  seq_id: z.int().nullish(),
+  seq_id: z.int().positive().nullish(),
   session_id: z.string().nullish(),
   model_seq_id: z.int().nonnegative().nullish(),
   path: z.string(),

@@ -8,6 +8,16 @@ import { HTTPException } from "hono/http-exception";
  * @throws {OsmosisError} VALIDATION when it is not UTF-8, or ends before its announced end.
  */
 export async function readText(request: Request, maxBytes: number): Promise<string> {
+  const bytes = await readBytes(request, maxBytes);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    throw new OsmosisError("VALIDATION", "The request body is not UTF-8.", { hint: "Send JSON in UTF-8." });
+  }
+}
+
+/** {@link readText} for a body that is no text. */
+export async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
   if (Number(request.headers.get("content-length") ?? 0) > maxBytes) throw tooLong(maxBytes);
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
@@ -16,11 +26,7 @@ export async function readText(request: Request, maxBytes: number): Promise<stri
     if (sizeBytes > maxBytes) throw tooLong(maxBytes);
     chunks.push(chunk);
   }
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
-  } catch {
-    throw new OsmosisError("VALIDATION", "The request body is not UTF-8.", { hint: "Send JSON in UTF-8." });
-  }
+  return Buffer.concat(chunks);
 }
 
 async function* bytesOf(request: Request): AsyncGenerator<Uint8Array> {

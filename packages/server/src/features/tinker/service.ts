@@ -1,0 +1,363 @@
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { randomInt, randomUUID } from "node:crypto";
+import type { ForwardBackwardResult, ModelSource, TrainMethod } from "@osmosis/engine";
+import {
+  OsmosisError,
+  encodeForwardBackwardOutput,
+  type TinkerCreateModel,
+  type TinkerCreateSamplingSession,
+  type TinkerForwardBackward,
+  type TinkerLoadWeights,
+  type TinkerOptimStep,
+  type TinkerSample,
+  type TinkerSaveForSampler,
+  type TinkerSaveWeights,
+} from "@osmosis/protocol";
+import type { z } from "zod";
+import type { Platform } from "../../platform.ts";
+import { createBaseFolders, type BaseFolder } from "./base-folders.ts";
+import { createCheckpoints, type Checkpoint } from "./checkpoints.ts";
+import { datumOf, lossOf, outputOf } from "./datum.ts";
+import { createEngineHost } from "./engine-host.ts";
+import { createPromises, type Outcome, type Result } from "./promises.ts";
+import { sampleFrom } from "./sampling.ts";
+import { createSessions, type LiveModel, type Sampling, type Session } from "./sessions.ts";
+
+const SWEEP_MS = 10_000;
+
+/** Below the 45 seconds that clients wait. */
+const LONG_POLL_MS = 30_000;
+
+/** What starts something slow answers; the result is asked for by this id. */
+export type Started = {
+  readonly request_id: string;
+  readonly model_id?: string;
+  /** Of sampling: a name for each sample. */
+  readonly sample_sequence_ids?: readonly string[];
+};
+
+export type Tinker = ReturnType<typeof createTinker>;
+
+/**
+ * The trainer that other programs use over the Tinker wire. Every verb takes whose it is; what belongs to somebody else
+ * is not found. Verbs that answer `Started` go on by themselves, in the order of `seq_id` for each model; the same
+ * request is the same promise, so a repeated one is never executed twice.
+ */
+export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "db" | "blobs">) {
+  const { config, now, log, db, blobs } = parts;
+  const host = createEngineHost();
+  const stopping = new AbortController();
+  const promises = createPromises({
+    now,
+    log: (entry) => {
+      if (!stopping.signal.aborted) log(entry);
+    },
+  });
+  const sessions = createSessions({ host, now });
+  const baseModels = createBaseFolders({
+    db,
+    blobs,
+    cacheFolder: join(config.dataFolder, "cache", "trainer"),
+  });
+  const checkpoints = createCheckpoints({ folder: join(config.dataFolder, "tinker"), now });
+
+  async function sweep(): Promise<void> {
+    promises.sweep();
+    await sessions.sweep();
+  }
+  const timer = setInterval(() => {
+    sweep().catch((error: unknown) =>
+      log({ level: "error", message: `Sessions of the trainer could not be closed: ${String(error)}` }),
+    );
+  }, SWEEP_MS);
+  timer.unref();
+
+  /** Runs a task of a model in its turn. */
+  function submit(model: LiveModel, seqId: number, task: () => Promise<Result>): Started {
+    const id = `${model.id}:${seqId}`;
+    if (!promises.has(id)) {
+      const isPast = model.sequence.isPast(seqId);
+      promises.start(id, model.session.owner, () => {
+        if (!isPast) return model.sequence.run(seqId, task);
+        throw new OsmosisError("VALIDATION", `Request ${seqId} was executed; its result is no longer kept.`);
+      });
+    }
+    return { request_id: id, model_id: model.id };
+  }
+
+  /** Makes a model whose first request is number 1; making it is number 0. */
+  function startModel(
+    session: Session,
+    modelSeqId: number,
+    made: () => Promise<{
+      readonly base: BaseFolder;
+      readonly method: TrainMethod;
+      readonly seed: number;
+      readonly source: ModelSource;
+      readonly state?: string;
+      readonly body: object;
+    }>,
+  ): Started {
+    const id = `${session.id}:train:${modelSeqId}`;
+    const promise = `${id}:0`;
+    if (!promises.has(promise)) {
+      promises.start(promise, session.owner, async () => {
+        const { base, method, seed, source, state, body } = await made();
+        const model = sessions.addModel(session, { id, base, method, seed }, async () => {
+          const opened = await host.createModel(source, { method, seed });
+          if (state !== undefined) await opened.loadState(state);
+          return opened;
+        });
+        await model.opened;
+        return { body: { ...body, model_id: id } };
+      });
+    }
+    return { request_id: promise, model_id: id };
+  }
+
+  function sourceOf(base: BaseFolder, method: TrainMethod, weights: string): ModelSource {
+    return method.type === "full" ? { folder: weights } : { folder: base.folder, adapter: weights };
+  }
+
+  async function sourceOfCheckpoint(checkpoint: Checkpoint) {
+    const base = await baseModels.open(checkpoint.base_model);
+    return { base, source: sourceOf(base, checkpoint.method, checkpoint.weights) };
+  }
+
+  async function samplingSource(
+    owner: string,
+    wanted: { base_model?: string | null | undefined; model_path?: string | null | undefined },
+  ) {
+    if (wanted.model_path != null) {
+      const { base, source } = await sourceOfCheckpoint(await checkpoints.find(wanted.model_path, owner));
+      return { base, source, modelPath: wanted.model_path };
+    }
+    if (wanted.base_model == null) {
+      throw new OsmosisError("VALIDATION", "Sampling needs a base_model or a model_path.");
+    }
+    const base = await baseModels.open(wanted.base_model);
+    return { base, source: { folder: base.folder } };
+  }
+
+  return {
+    baseModels,
+    checkpoints,
+    sessions,
+    sweep,
+
+    createModel(owner: string, wanted: TinkerCreateModel): Started {
+      const session = sessions.get(owner, wanted.session_id);
+      return startModel(session, wanted.model_seq_id, async () => {
+        const lora = wanted.lora_config;
+        if (lora != null && !(lora.train_attn && lora.train_mlp)) {
+          throw new OsmosisError("VALIDATION", "An adapter covers attention and MLP layers together.");
+        }
+        const base = await baseModels.open(wanted.base_model);
+        const method: TrainMethod =
+          lora == null ? { type: "full" } : { type: "lora", rank: lora.rank, alpha: lora.alpha };
+        const seed = lora?.seed ?? randomInt(2 ** 31);
+        return { base, method, seed, source: { folder: base.folder }, body: { type: "create_model" } };
+      });
+    },
+
+    unloadModel(owner: string, modelId: string): Started {
+      const model = sessions.model(owner, modelId);
+      const id = `${modelId}:unload`;
+      if (!promises.has(id)) {
+        promises.start(id, owner, async () => {
+          await sessions.closeModel(model);
+          return { body: { type: "unload_model", model_id: modelId } };
+        });
+      }
+      return { request_id: id, model_id: modelId };
+    },
+
+    async info(owner: string, modelId: string) {
+      const { base, method } = sessions.model(owner, modelId);
+      const { readModelConfig } = await import("@osmosis/engine");
+      const { architecture, contextLength } = await readModelConfig(base.folder);
+      return {
+        type: "get_info",
+        model_id: modelId,
+        model_name: base.name,
+        model_data: {
+          arch: architecture,
+          model_name: base.name,
+          tokenizer_id: base.name,
+          max_context_length: contextLength,
+        },
+        is_lora: method.type === "lora",
+        lora_rank: method.type === "lora" ? method.rank : null,
+      };
+    },
+
+    forwardBackward(owner: string, request: TinkerForwardBackward): Started {
+      const model = sessions.model(owner, request.model_id);
+      return submit(model, request.seq_id, async () => {
+        const { data, loss_fn, loss_fn_config } = request.forward_backward_input;
+        const loss = lossOf(loss_fn, loss_fn_config);
+        const data_B = data.map((datum, index) => datumOf(datum, index, loss));
+        const opened = await model.opened;
+        const result: ForwardBackwardResult = request.forward_only
+          ? await opened.forward(data_B, loss)
+          : await opened.forwardBackward(data_B, loss);
+        const body = outputOf(result);
+        return { body, protobuf: () => encodeForwardBackwardOutput(body) };
+      });
+    },
+
+    optimStep(
+      owner: string,
+      { model_id, seq_id, adam_params: adam }: z.output<typeof TinkerOptimStep>,
+    ): Started {
+      const model = sessions.model(owner, model_id);
+      return submit(model, seq_id, async () => {
+        const { gradNorm, updated } = await (
+          await model.opened
+        ).optimStep({
+          learningRate: adam.learning_rate,
+          beta1: adam.beta1,
+          beta2: adam.beta2,
+          epsilon: adam.eps,
+          weightDecay: adam.weight_decay,
+          gradClipNorm: adam.grad_clip_norm,
+        });
+        // JSON has no infinity.
+        const norm = Number.isFinite(gradNorm) ? { grad_norm: gradNorm } : {};
+        return { body: { type: "optim_step", metrics: { ...norm, updated: Number(updated) } } };
+      });
+    },
+
+    saveWeights(owner: string, wanted: z.output<typeof TinkerSaveWeights>): Started {
+      const model = sessions.model(owner, wanted.model_id);
+      return submit(model, wanted.seq_id, async () => {
+        const opened = await model.opened;
+        const name = wanted.path ?? `step-${wanted.seq_id}`;
+        const meta = metaOf(model, "weights", name);
+        const path = await checkpoints.save({ ...meta, overwrite: wanted.overwrite }, async (folders) => {
+          await opened.saveWeights(folders.weights);
+          await opened.saveState(folders.state);
+        });
+        return { body: { type: "save_weights", path } };
+      });
+    },
+
+    saveForSampler(owner: string, wanted: z.output<typeof TinkerSaveForSampler>): Started {
+      const model = sessions.model(owner, wanted.model_id);
+      const { session, base, method } = model;
+      return submit(model, wanted.seq_id, async () => {
+        const opened = await model.opened;
+        if (wanted.path != null) {
+          const meta = metaOf(model, "sampler_weights", wanted.path);
+          const path = await checkpoints.save({ ...meta, overwrite: false }, (folders) =>
+            opened.saveWeights(folders.weights),
+          );
+          return { body: { type: "save_weights_for_sampler", path } };
+        }
+        const folder = await checkpoints.volatileFolder();
+        await opened.saveWeights(folder);
+        const id = `${session.id}:sample:${wanted.sampling_session_seq_id ?? randomUUID()}`;
+        const sampling: Sampling = { id, session, base, folder, source: sourceOf(base, method, folder) };
+        await sessions.addSnapshot(model, sampling);
+        return { body: { type: "save_weights_for_sampler", sampling_session_id: id } };
+      });
+    },
+
+    loadWeights(owner: string, wanted: z.output<typeof TinkerLoadWeights>): Started {
+      const body = { type: "load_weights", path: wanted.path };
+      const find = async () => {
+        const checkpoint = await checkpoints.find(wanted.path, owner);
+        if (checkpoint.kind !== "weights") {
+          throw new OsmosisError(
+            "VALIDATION",
+            `${wanted.path} is for sampling; training goes on from weights.`,
+          );
+        }
+        return { ...checkpoint, ...(await sourceOfCheckpoint(checkpoint)) };
+      };
+      if (wanted.session_id != null && wanted.model_seq_id != null) {
+        const session = sessions.get(owner, wanted.session_id);
+        return startModel(session, wanted.model_seq_id, async () => {
+          const { base, method, source, state } = await find();
+          const start = { base, method, seed: randomInt(2 ** 31), body };
+          return wanted.optimizer
+            ? { ...start, source: { folder: base.folder }, state }
+            : { ...start, source };
+        });
+      }
+      if (wanted.model_id == null || wanted.seq_id == null) {
+        throw new OsmosisError(
+          "VALIDATION",
+          "Loading needs model_id and seq_id, or session_id and model_seq_id.",
+        );
+      }
+      const model = sessions.model(owner, wanted.model_id);
+      return submit(model, wanted.seq_id, async () => {
+        const { base, method, source, state } = await find();
+        if (base.name !== model.base.name || JSON.stringify(method) !== JSON.stringify(model.method)) {
+          throw new OsmosisError(
+            "VALIDATION",
+            `${wanted.path} belongs to another base model or kind of training.`,
+          );
+        }
+        if (wanted.optimizer) await (await model.opened).loadState(state);
+        else {
+          const former = await model.opened;
+          model.opened = host.createModel(source, { method, seed: model.seed });
+          await model.opened;
+          await former[Symbol.asyncDispose]();
+        }
+        return { body: { ...body, model_id: model.id } };
+      });
+    },
+
+    async createSamplingSession(
+      owner: string,
+      wanted: z.output<typeof TinkerCreateSamplingSession>,
+    ): Promise<string> {
+      const session = sessions.get(owner, wanted.session_id);
+      const id = `${session.id}:sample:${wanted.sampling_session_seq_id}`;
+      sessions.addSampling({ id, session, ...(await samplingSource(owner, wanted)) });
+      return id;
+    },
+
+    async sample(owner: string, request: TinkerSample): Promise<Started> {
+      if (request.sampling_session_id != null) {
+        const { id, session, source } = sessions.sampling(owner, request.sampling_session_id);
+        const promise = `${id}:${request.seq_id ?? randomUUID()}`;
+        if (!promises.has(promise)) {
+          promises.start(promise, owner, () => sampleFrom(host, source, request, session.closing.signal));
+        }
+        return startedSample(promise, request);
+      }
+      const { source } = await samplingSource(owner, request);
+      const promise = `sample:${randomUUID()}`;
+      promises.start(promise, owner, () => sampleFrom(host, source, request, stopping.signal));
+      return startedSample(promise, request);
+    },
+
+    /** Waits for a result for at most half a minute. */
+    retrieve(owner: string, id: string): Promise<Outcome> {
+      return promises.wait(id, owner, LONG_POLL_MS, stopping.signal);
+    },
+
+    async [Symbol.asyncDispose](): Promise<void> {
+      clearInterval(timer);
+      stopping.abort();
+      await host.close();
+      await rm(join(config.dataFolder, "tinker", "volatile"), { recursive: true, force: true });
+    },
+  };
+}
+
+function metaOf({ id, session, base, method }: LiveModel, kind: Checkpoint["kind"], name: string) {
+  return { owner: session.owner, run_id: id, kind, name, base_model: base.name, method };
+}
+
+function startedSample(id: string, { num_samples: count }: TinkerSample): Started {
+  return {
+    request_id: id,
+    sample_sequence_ids: Array.from({ length: count }, (_, index) => `${id}:${index}`),
+  };
+}

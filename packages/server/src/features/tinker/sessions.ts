@@ -1,0 +1,178 @@
+import { randomUUID } from "node:crypto";
+import { rm } from "node:fs/promises";
+import type { ModelSource, TrainMethod, TrainableModel } from "@osmosis/engine";
+import { OsmosisError } from "@osmosis/protocol";
+import type { BaseFolder } from "./base-folders.ts";
+import type { EngineHost } from "./engine-host.ts";
+import { createSequence, type Sequence } from "./sequence.ts";
+
+/** A session without a word for this long has lost its client. Clients send one every ten seconds. */
+const SILENCE_MS = 120_000;
+
+const MAX_SESSIONS_PER_USER = 64;
+const MAX_MODELS_PER_SESSION = 4;
+/** Each holds its weights, gradients and moments in memory. */
+const MAX_MODELS = 8;
+/** Weights that a model handed to sampling sessions without a name; older ones are forgotten. */
+const MAX_SNAPSHOTS = 8;
+
+/** A model under training. Its requests run one after the other, by their numbers. */
+export type LiveModel = {
+  readonly id: string;
+  readonly session: Session;
+  readonly base: BaseFolder;
+  readonly method: TrainMethod;
+  readonly seed: number;
+  readonly sequence: Sequence;
+  opened: Promise<TrainableModel>;
+  /** Sampling sessions of its snapshots, oldest first. */
+  readonly snapshots: string[];
+};
+
+export type Sampling = {
+  readonly id: string;
+  readonly session: Session;
+  readonly base: BaseFolder;
+  readonly source: ModelSource;
+  readonly modelPath?: string;
+  /** Belongs to this sampling session alone, and goes with it. */
+  readonly folder?: string;
+};
+
+export type Session = {
+  readonly id: string;
+  readonly owner: string;
+  readonly models: Map<string, LiveModel>;
+  readonly samplings: Map<string, Sampling>;
+  readonly closing: AbortController;
+  lastSeenAt: number;
+};
+
+/** Clients, and the models that they hold open. All of it ends with the server. */
+export function createSessions({ host, now }: { readonly host: EngineHost; readonly now: () => Date }) {
+  const sessions = new Map<string, Session>();
+
+  function session(owner: string, id: string): Session {
+    const found = sessions.get(id);
+    if (found === undefined || found.owner !== owner) {
+      throw new OsmosisError("NOT_FOUND", `There is no session ${id}.`, {
+        hint: "Sessions end when their client is silent for two minutes, and with the server. Create a new one.",
+      });
+    }
+    found.lastSeenAt = now().getTime();
+    return found;
+  }
+
+  async function closeModel(model: LiveModel, reason: OsmosisError): Promise<void> {
+    model.session.models.delete(model.id);
+    await model.sequence.close(reason);
+    const opened = await model.opened.catch(() => undefined);
+    await opened?.[Symbol.asyncDispose]();
+  }
+
+  async function close(closing: Session): Promise<void> {
+    const reason = new OsmosisError("NOT_FOUND", `The session ${closing.id} has ended.`);
+    sessions.delete(closing.id);
+    closing.closing.abort(reason);
+    await Promise.all([...closing.models.values()].map((model) => closeModel(model, reason)));
+    await Promise.all([...closing.samplings.values()].map(forget));
+    if (sessions.size === 0) await host.close();
+  }
+
+  return {
+    create(owner: string): Session {
+      const own = [...sessions.values()].filter((one) => one.owner === owner);
+      if (own.length >= MAX_SESSIONS_PER_USER) {
+        throw new OsmosisError("RATE_LIMITED", `You have ${own.length} sessions open.`);
+      }
+      const created: Session = {
+        id: randomUUID(),
+        owner,
+        models: new Map(),
+        samplings: new Map(),
+        closing: new AbortController(),
+        lastSeenAt: now().getTime(),
+      };
+      sessions.set(created.id, created);
+      return created;
+    },
+
+    /** @throws OsmosisError `NOT_FOUND`. Asking counts as a sign of life. */
+    get: session,
+
+    /** @throws OsmosisError `VALIDATION` when there are too many models; starts to open it otherwise. */
+    addModel(
+      owner: Session,
+      parts: Pick<LiveModel, "id" | "base" | "method" | "seed">,
+      open: () => Promise<TrainableModel>,
+    ): LiveModel {
+      const total = [...sessions.values()].reduce((sum, { models }) => sum + models.size, 0);
+      if (owner.models.size >= MAX_MODELS_PER_SESSION || total >= MAX_MODELS) {
+        throw new OsmosisError(
+          "VALIDATION",
+          `This server trains ${MAX_MODELS} models at once, ${MAX_MODELS_PER_SESSION} in a session.`,
+          { hint: "Unload one, or end its session." },
+        );
+      }
+      const model: LiveModel = {
+        ...parts,
+        session: owner,
+        sequence: createSequence(),
+        opened: open(),
+        snapshots: [],
+      };
+      owner.models.set(model.id, model);
+      model.opened.catch(() => owner.models.delete(model.id));
+      return model;
+    },
+
+    /** @throws OsmosisError `NOT_FOUND`. */
+    model(owner: string, id: string): LiveModel {
+      const found = session(owner, id.split(":")[0] ?? "").models.get(id);
+      if (found === undefined) throw new OsmosisError("NOT_FOUND", `There is no model ${id}.`);
+      return found;
+    },
+
+    closeModel: (model: LiveModel) =>
+      closeModel(model, new OsmosisError("NOT_FOUND", `The model ${model.id} was unloaded.`)),
+
+    addSampling(added: Sampling): void {
+      added.session.samplings.set(added.id, added);
+    },
+
+    /** Adds a snapshot of a model, and forgets its oldest ones. */
+    async addSnapshot(model: LiveModel, added: Sampling): Promise<void> {
+      model.session.samplings.set(added.id, added);
+      model.snapshots.push(added.id);
+      while (model.snapshots.length > MAX_SNAPSHOTS) {
+        const oldest = model.session.samplings.get(model.snapshots.shift() ?? "");
+        if (oldest === undefined) continue;
+        model.session.samplings.delete(oldest.id);
+        await forget(oldest);
+      }
+    },
+
+    /** @throws OsmosisError `NOT_FOUND`. */
+    sampling(owner: string, id: string): Sampling {
+      const found = session(owner, id.split(":")[0] ?? "").samplings.get(id);
+      if (found === undefined) {
+        throw new OsmosisError("NOT_FOUND", `There is no sampling session ${id}.`, {
+          hint: `Of a model's snapshots the newest ${MAX_SNAPSHOTS} are kept; save weights by name to keep them.`,
+        });
+      }
+      return found;
+    },
+
+    close,
+
+    /** Ends the sessions whose clients are gone. */
+    async sweep(): Promise<void> {
+      const limit = now().getTime() - SILENCE_MS;
+      await Promise.all([...sessions.values()].filter((one) => one.lastSeenAt < limit).map(close));
+    },
+  };
+}
+
+async function forget({ folder }: Sampling): Promise<void> {
+  if (folder !== undefined) await rm(folder, { recursive: true, force: true });
+}
