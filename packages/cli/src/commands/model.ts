@@ -1,4 +1,5 @@
 import type { Command } from "commander";
+import type { ImportOptions } from "../model/import.ts";
 import type { Run } from "../program.ts";
 import { examples, wholeNumber, type ListOptions } from "./options.ts";
 
@@ -24,5 +25,25 @@ export function addModel(program: Command, run: Run): void {
     .addHelpText("after", examples("osmosis model info NAME"))
     .action(
       run(async (context, name: string) => (await import("../model/show.ts")).modelInfo(context, name)),
+    );
+
+  model
+    .command("import <source>")
+    .description(
+      "register a base model: a Hugging Face model folder, or a GGUF file (F32, F16, Q8_0, Q4_0, Q4_1), of the architectures Llama, Qwen2 or Qwen3",
+    )
+    .option("--name <owner/name>", "what to call it (default: local/<name of the folder or file>)")
+    .option("--overwrite", "replace the model of that name")
+    .addHelpText(
+      "after",
+      examples(
+        "osmosis model import ~/models/SmolLM2-135M-Instruct --name my/smollm2",
+        "osmosis model import SmolLM2-135M-Instruct.Q4_1.gguf --name my/smollm2",
+      ),
+    )
+    .action(
+      run(async (context, source: string, options: ImportOptions) =>
+        (await import("../model/import.ts")).importModel(context, source, options),
+      ),
     );
 }

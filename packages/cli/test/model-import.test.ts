@@ -1,0 +1,74 @@
+import { cp, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { errorOf, lastJson } from "./io.ts";
+import { startPlatform, type TestPlatform } from "./platform.ts";
+
+const ENGINE = fileURLToPath(new URL("../../engine/", import.meta.url));
+
+let platform: TestPlatform;
+beforeAll(async () => {
+  platform = await startPlatform();
+}, 120_000);
+afterAll(() => platform?.[Symbol.asyncDispose]());
+
+async function baseModels(): Promise<string[]> {
+  const clone = join(platform.folder, "workspace");
+  await platform.run(["workspace", "create", "models", "--clone", clone, "--json"]);
+  const listed = await platform.run(["model", "list", "--type", "base", "--json"], { cwd: clone });
+  // Written by the command under test.
+  const { base_models } = lastJson(listed.stdout) as { base_models: { items: { model_name: string }[] } };
+  return base_models.items.map((model) => model.model_name);
+}
+
+test("a GGUF file and a folder become base models, and what is there already is not sent again", async () => {
+  const gguf = await platform.run([
+    "model",
+    "import",
+    join(ENGINE, "fixtures/gguf/llama.gguf"),
+    "--name",
+    "my/tiny",
+    "--json",
+  ]);
+  expect(gguf).toMatchObject({ code: 0, stderr: "" });
+  expect(lastJson(gguf.stdout)).toMatchObject({
+    operation: "model.import",
+    status: "success",
+    resource: { model_name: "my/tiny", parameters: 31_616 },
+  });
+  // Its files are those of osmosis/tiny-agent.
+  const folder = await platform.run(["model", "import", join(ENGINE, "models/tiny-agent"), "--json"]);
+  expect(lastJson(folder.stdout)).toMatchObject({
+    resource: { model_name: "local/tiny-agent", sent_bytes: 0 },
+  });
+  expect(await baseModels()).toEqual(
+    expect.arrayContaining(["local/tiny-agent", "my/tiny", "osmosis/tiny-agent"]),
+  );
+}, 60_000);
+
+test("a name that is taken is replaced with --overwrite only", async () => {
+  const argv = ["model", "import", join(ENGINE, "models/tiny-agent"), "--name", "my/twice", "--json"];
+  expect((await platform.run(argv)).code).toBe(0);
+  const again = await platform.run(argv);
+  expect(errorOf(again)).toMatchObject({ code: "CONFLICT", hint: expect.stringContaining("--overwrite") });
+  expect((await platform.run([...argv, "--overwrite"])).code).toBe(0);
+}, 60_000);
+
+test("what is no model is refused here, with what is wrong", async () => {
+  const broken = join(platform.folder, "broken");
+  await cp(join(ENGINE, "models/tiny-agent"), broken, { recursive: true });
+  await writeFile(join(broken, "config.json"), '{"model_type":"gemma4"}');
+  expect(errorOf(await platform.run(["model", "import", broken, "--json"])).message).toContain(
+    '"gemma4" is not supported',
+  );
+  const missing = await platform.run(["model", "import", join(platform.folder, "nowhere"), "--json"]);
+  expect(errorOf(missing)).toMatchObject({ code: "NOT_FOUND" });
+  const text = join(platform.folder, "notes.txt");
+  await writeFile(text, "hello");
+  expect(errorOf(await platform.run(["model", "import", text, "--json"])).message).toContain(
+    "neither a folder nor a .gguf",
+  );
+  const named = await platform.run(["model", "import", broken, "--name", "no owner", "--json"]);
+  expect(named.code).toBe(2);
+}, 60_000);
