@@ -1,4 +1,5 @@
 import { hostname, homedir } from "node:os";
+import { OsmosisError } from "@osmosis/protocol";
 
 /**
  * The edge of the command: the only file that touches `process`. Everything else gets an `Io`, so a test can run a
@@ -100,7 +101,11 @@ export function createIo(): Io {
 }
 
 /** Ends the process, whatever still runs: a keyring daemon that never answers must not hold it. */
-export function exit(code: number): never {
+export async function exit(code: number): Promise<never> {
+  // What could not be written, as to a full disk, is known only when it has been tried, and ends us with 1.
+  await new Promise<void>((resolve) => {
+    process.stdout.write("", () => setImmediate(resolve));
+  });
   process.exit(code);
 }
 
@@ -126,5 +131,11 @@ function sink(stream: NodeJS.WriteStream): Sink {
 async function readStdin(): Promise<string> {
   const chunks: Buffer[] = [];
   for await (const chunk of process.stdin) chunks.push(Buffer.from(chunk as Uint8Array));
-  return Buffer.concat(chunks).toString("utf8");
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
+  } catch {
+    throw new OsmosisError("VALIDATION", "What came on stdin is not UTF-8.", {
+      hint: "Bring bytes that are no text as base64.",
+    });
+  }
 }

@@ -1,4 +1,4 @@
 import { createIo, exit } from "./io.ts";
 import { runCli } from "./program.ts";
 
-exit(await runCli(createIo()));
+await exit(await runCli(createIo()));

@@ -1,4 +1,4 @@
-import { appendFile, mkdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { gitIn } from "./folder.ts";
@@ -46,6 +46,16 @@ describe("signing in", () => {
     expect(errorOf(foreign)).toMatchObject({ code: "AUTH_REQUIRED" });
     expect(errorOf(foreign).hint).toContain("OSMOSIS_TOKEN");
     expect((await run("auth", "whoami")).code).toBe(0);
+  });
+
+  test("a token that cannot be sent is refused without being printed", async () => {
+    const ran = await platform.run(["auth", "whoami", "--json"], {
+      cwd: workspace,
+      env: { OSMOSIS_TOKEN: "osm_hush\nhush" },
+    });
+    expect(ran.code).toBe(1);
+    expect(errorOf(ran)).toMatchObject({ code: "AUTH_REQUIRED" });
+    expect(ran.stdout + ran.stderr).not.toContain("osm_hush");
   });
 
   test("an expired login says so, and stays", async () => {
@@ -242,6 +252,18 @@ dataset = "multiply"
   test("text that is no TOML is shown with line and column", async () => {
     const ran = await withConfig(`${experiment}x = = 1\n`);
     expect(errorOf(ran).message).toContain("configs/eval/case.toml:6:5 is not valid TOML");
+  });
+
+  test("a file that is far too large for a configuration is refused unread, and a long line is cut", async () => {
+    await writeFile(join(workspace, "configs/eval/large.toml"), "x".repeat(2 * 1024 ** 2));
+    const large = await run("eval", "submit", "configs/eval/large.toml", "--yes", "--json");
+    expect(errorOf(large)).toMatchObject({ code: "VALIDATION" });
+    expect(errorOf(large).message).toContain("2097152 bytes");
+    await writeFile(join(workspace, "configs/eval/large.toml"), `a = ${"[".repeat(100_000)}`);
+    const long = await run("eval", "submit", "configs/eval/large.toml", "--yes", "--json");
+    expect(long.code).toBe(1);
+    expect(long.stderr.length).toBeLessThan(5000);
+    await rm(join(workspace, "configs/eval/large.toml"));
   });
 
   test("branch and commit_sha exclude each other", async () => {

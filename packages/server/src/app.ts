@@ -38,7 +38,8 @@ export function createApp(platform: Platform): Hono {
     const { status, body, isBug } = errorAnswer(
       refusedValue(error) ?? fullStorage(error, platform.config.dataFolder) ?? error,
     );
-    if (isBug) {
+    // Whoever hangs up in the middle gets no answer, and is no fault of ours.
+    if (isBug && !c.req.raw.signal.aborted) {
       platform.log({
         level: "error",
         message: `${c.req.method} ${new URL(c.req.url).pathname} failed: ${errorMessage(error)}`,

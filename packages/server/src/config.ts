@@ -1,4 +1,5 @@
 import { join, resolve } from "node:path";
+import { OsmosisError } from "@osmosis/protocol";
 import { z } from "zod";
 
 /** Everything that a server is told from outside, parsed once. */
@@ -28,9 +29,13 @@ export interface ServerConfig {
 }
 
 const Environment = z.object({
-  DATABASE_URL: z.string().min(1).optional(),
-  OSMOSIS_PUBLIC_URL: z.url().optional(),
-  OSMOSIS_MASTER_KEY: z.base64().optional(),
+  DATABASE_URL: z
+    .url({ protocol: /^postgres(ql)?$/, error: "must be a URL such as postgres://user@host/database" })
+    .optional(),
+  OSMOSIS_PUBLIC_URL: z
+    .url({ protocol: /^https?$/, error: "must be a URL such as https://osmosis.example.com" })
+    .optional(),
+  OSMOSIS_MASTER_KEY: z.base64({ error: "must be base64, as of `openssl rand -base64 32`" }).optional(),
 });
 
 const repositoryFolder = resolve(import.meta.dirname, "../../..");
@@ -38,13 +43,15 @@ const repositoryFolder = resolve(import.meta.dirname, "../../..");
 /**
  * The configuration from command-line values and environment variables; the command line wins.
  *
- * @throws {z.ZodError} for a variable with an impossible value.
+ * A variable that is empty counts as absent.
+ *
+ * @throws {OsmosisError} VALIDATION that names a variable with an impossible value; never the value, which may be secret.
  */
 export function readConfig(
   flags: { dataFolder: string; host?: string | undefined; port?: number | undefined },
   environment: Readonly<Record<string, string | undefined>>,
 ): ServerConfig {
-  const variables = Environment.parse(environment);
+  const variables = readVariables(environment);
   return {
     dataFolder: resolve(flags.dataFolder),
     databaseUrl: variables.DATABASE_URL,
@@ -58,6 +65,18 @@ export function readConfig(
     sourceFolder: repositoryFolder,
     toolEnvironment: pickEnvironment(environment),
   };
+}
+
+function readVariables(
+  environment: Readonly<Record<string, string | undefined>>,
+): z.infer<typeof Environment> {
+  const present = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== ""));
+  const result = Environment.safeParse(present);
+  if (result.success) return result.data;
+  const faults = result.error.issues.map((issue) => `${issue.path.join(".")} ${issue.message}`);
+  throw new OsmosisError("VALIDATION", `The environment is not usable: ${faults.join("; ")}.`, {
+    hint: "Correct the variable, or unset it.",
+  });
 }
 
 const TOOL_VARIABLES =

@@ -125,6 +125,12 @@ export function platformClient(
 function environmentToken({ env }: Context, platformUrl: string): string | undefined {
   const token = env["OSMOSIS_TOKEN"];
   if (!token) return undefined;
+  // A header takes no other characters, and what refuses them would print the token.
+  if (!/^[\x21-\x7e]+$/.test(token)) {
+    throw new OsmosisError("AUTH_REQUIRED", "OSMOSIS_TOKEN holds characters that no token has.", {
+      hint: "Copy it again, without white space and line breaks; or unset it to use your login.",
+    });
+  }
   const bound = env["OSMOSIS_TOKEN_PLATFORM_URL"];
   if (bound) {
     if (normalisePlatformUrl(bound) === platformUrl) return token;

@@ -7,6 +7,10 @@ import type { Context } from "../context.ts";
 import type { RunKind } from "./kind.ts";
 import { lineOfKey } from "./toml-position.ts";
 
+const MAX_BYTES = 1024 ** 2;
+/** The longest line that a fault shows. */
+const MAX_SHOWN = 200;
+
 /** A configuration, read and checked. */
 export type RunConfigFile = {
   /** Relative to the workspace. */
@@ -53,6 +57,16 @@ export async function readConfigFile(
       { hint: `Put it into ${FOLDERS[kind]}/ and give it a name that ends in .toml.` },
     );
   }
+  const { size } = await stat(found);
+  if (size > MAX_BYTES) {
+    throw new OsmosisError(
+      "VALIDATION",
+      `${path} has ${size} bytes; a configuration may have ${MAX_BYTES}.`,
+      {
+        hint: "Name the configuration's own file; rows belong into a data set.",
+      },
+    );
+  }
   const text = await readFile(found, "utf8");
   const raw = parseToml(text, path);
   return checkConfig({
@@ -69,9 +83,10 @@ function parseToml(text: string, path: string): Record<string, unknown> {
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
     const reason = error.message.split("\n")[0]?.replace(/^Invalid TOML document: /, "") ?? "";
+    const shown = error.codeblock.split("\n").map((line) => line.slice(0, MAX_SHOWN));
     throw new OsmosisError(
       "VALIDATION",
-      `${path}:${error.line}:${error.column} is not valid TOML: ${reason}.\n${error.codeblock.trimEnd()}`,
+      `${path}:${error.line}:${error.column} is not valid TOML: ${reason}.\n${shown.join("\n").trimEnd()}`,
       {
         hint: `Correct line ${error.line} of ${path}.`,
         cause: error,
