@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import type { ImportOptions } from "../model/import.ts";
+import type { PullOptions } from "../model/pull.ts";
 import type { Run } from "../program.ts";
 import { examples, wholeNumber, type ListOptions } from "./options.ts";
 
@@ -44,6 +45,27 @@ export function addModel(program: Command, run: Run): void {
     .action(
       run(async (context, source: string, options: ImportOptions) =>
         (await import("../model/import.ts")).importModel(context, source, options),
+      ),
+    );
+
+  model
+    .command("pull <id>")
+    .description(
+      "download a model from the Hugging Face hub and register it as a base model; OSMOSIS_HUB_URL names a mirror, HF_TOKEN a token for gated models",
+    )
+    .option("--name <owner/name>", "what to call it (default: its id)")
+    .option("--revision <revision>", "branch, tag or commit", "main")
+    .option("--overwrite", "replace the model of that name")
+    .addHelpText(
+      "after",
+      examples(
+        "osmosis model pull HuggingFaceTB/SmolLM2-135M-Instruct",
+        "OSMOSIS_HUB_URL=https://mirror.example.com osmosis model pull Qwen/Qwen3-0.6B --name my/qwen3",
+      ),
+    )
+    .action(
+      run(async (context, id: string, options: PullOptions) =>
+        (await import("../model/pull.ts")).pullModel(context, id, options),
       ),
     );
 }

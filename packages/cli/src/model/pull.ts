@@ -1,0 +1,174 @@
+import { readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { errorMessage, OsmosisError } from "@osmosis/protocol";
+import { z } from "zod";
+import type { Context } from "../context.ts";
+import { UsageError } from "../output/failure.ts";
+import { formatBytes } from "../output/format.ts";
+import type { OperationResult } from "../output/result.ts";
+import { openSession } from "../platform/session.ts";
+import { isSafe } from "../platform/url.ts";
+import { downloadFile, hubError, type HubFile } from "./hub-download.ts";
+import { modelName, registerModel, type ImportOptions } from "./import.ts";
+
+export type PullOptions = ImportOptions & { readonly revision: string };
+
+const DEFAULT_HUB_URL = "https://huggingface.co";
+
+/** Small files of a model; the weights are found by what the repository holds. */
+const SMALL_FILES = new Set([
+  "config.json",
+  "generation_config.json",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "chat_template.jinja",
+]);
+
+/**
+ * Downloads a model from the Hugging Face hub, or the mirror that `OSMOSIS_HUB_URL` names, and registers it as a base
+ * model. A download that broke off goes on at the next call; the files are deleted when the platform has them.
+ */
+export async function pullModel(
+  context: Context,
+  id: string,
+  options: PullOptions,
+): Promise<OperationResult> {
+  const name = modelName(options.name ?? id);
+  // Rather now than after gigabytes.
+  await openSession(context);
+  const hub = openHub(context);
+  const { commit, files } = await listFiles(context, hub, id, options.revision);
+  const folder = join(cacheFolder(context), ...id.split("/"), commit);
+  const wanted = wantedFiles(id, files);
+  const progress = context.progress();
+  try {
+    for (const file of wanted) {
+      const from: HubFile = {
+        url: new URL(`${hub.url}/${id}/resolve/${commit}/${file}`),
+        name: `${id}/${file}`,
+      };
+      await downloadFile(from, join(folder, file), {
+        fetch: context.io.fetch,
+        signal: context.io.interrupted,
+        token: hub.token,
+        onProgress: (done, total) =>
+          progress.update({
+            label: `Downloading ${file}`,
+            ...(total === undefined ? {} : { done: Math.floor((100 * done) / total), total: 100 }),
+            text: total === undefined ? formatBytes(done) : `${formatBytes(done)} of ${formatBytes(total)}`,
+          }),
+      });
+      if (file === "config.json") await checkConfig(join(folder, file), `${id}/${file}`);
+    }
+  } finally {
+    progress.stop();
+  }
+  const registered = await registerModel(context, {
+    path: folder,
+    name,
+    operation: "model.pull",
+    overwrite: options.overwrite === true,
+  });
+  await rm(folder, { recursive: true, force: true });
+  return registered;
+}
+
+type Hub = { readonly url: string; readonly token: string | undefined };
+
+function openHub({ env }: Context): Hub {
+  const text = env["OSMOSIS_HUB_URL"] || env["HF_ENDPOINT"] || DEFAULT_HUB_URL;
+  if (!URL.canParse(text) || !/^https?:$/.test(new URL(text).protocol)) {
+    throw new UsageError(
+      `OSMOSIS_HUB_URL is "${text}", which is no URL.`,
+      `It looks like ${DEFAULT_HUB_URL}.`,
+    );
+  }
+  const url = text.replace(/\/+$/, "");
+  // A token never travels in the clear to another machine.
+  return { url, token: isSafe(url) ? env["HF_TOKEN"] || undefined : undefined };
+}
+
+function cacheFolder({ env, io }: Context): string {
+  return join(env["XDG_CACHE_HOME"] || join(io.home, ".cache"), "osmosis", "models");
+}
+
+const Repository = z.object({
+  sha: z.string().regex(/^[0-9a-f]{40}$/),
+  siblings: z.array(z.object({ rfilename: z.string() })),
+});
+
+async function listFiles(
+  { io }: Context,
+  hub: Hub,
+  id: string,
+  revision: string,
+): Promise<{ commit: string; files: string[] }> {
+  const url = new URL(`${hub.url}/api/models/${id}/revision/${encodeURIComponent(revision)}`);
+  let response: Response;
+  let text: string;
+  try {
+    response = await io.fetch(url, {
+      headers: hub.token === undefined ? {} : { authorization: `Bearer ${hub.token}` },
+      signal: AbortSignal.any([io.interrupted, AbortSignal.timeout(30_000)]),
+    });
+    text = await response.text();
+  } catch (error) {
+    if (io.interrupted.aborted) throw error;
+    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    throw new OsmosisError("NETWORK", `No answer from the hub at ${hub.url}: ${errorMessage(cause)}.`, {
+      hint: "Check the network, or set OSMOSIS_HUB_URL to a mirror. A folder on this machine: `osmosis model import FOLDER`.",
+      cause: error,
+    });
+  }
+  if (!response.ok)
+    throw hubError(response.status, revision === "main" ? `model ${id}` : `model ${id} at ${revision}`);
+  const repository = Repository.safeParse(parseJson(text));
+  if (!repository.success) {
+    throw new OsmosisError(
+      "NETWORK",
+      `${url} did not answer as a hub does: ${z.prettifyError(repository.error)}.`,
+      {
+        hint: "Check OSMOSIS_HUB_URL.",
+      },
+    );
+  }
+  return { commit: repository.data.sha, files: repository.data.siblings.map((one) => one.rfilename) };
+}
+
+/** config.json first: it tells whether the rest is worth it. */
+function wantedFiles(id: string, files: readonly string[]): string[] {
+  const index = "model.safetensors.index.json";
+  const shards = files.filter((file) => /^model-\d+-of-\d+\.safetensors$/.test(file));
+  const weights = files.includes(index)
+    ? [index, ...shards]
+    : files.filter((file) => file === "model.safetensors");
+  const small = files.filter((file) => SMALL_FILES.has(file)).toSorted();
+  const missing = ["config.json", "tokenizer.json", "tokenizer_config.json"].filter(
+    (file) => !small.includes(file),
+  );
+  if (weights.length === 0) missing.push("model.safetensors");
+  if (missing.length === 0) return [...small.toSorted((a, b) => rank(a) - rank(b)), ...weights];
+  const gguf = files.find((file) => file.endsWith(".gguf"));
+  throw new OsmosisError("VALIDATION", `${id} has no ${missing.join(", ")}.`, {
+    hint:
+      gguf === undefined
+        ? "Choose a model that is stored as safetensors with a tokenizer.json."
+        : `It has GGUF files: download one (such as ${gguf}) and run \`osmosis model import FILE.gguf\`.`,
+  });
+}
+
+const rank = (file: string): number => (file === "config.json" ? 0 : 1);
+
+async function checkConfig(path: string, name: string): Promise<void> {
+  const { parseModelConfig } = await import("@osmosis/controller/model");
+  parseModelConfig(parseJson(await readFile(path, "utf8")), name);
+}
+
+/** What is no JSON is refused by the schema that comes next. */
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
