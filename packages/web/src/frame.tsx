@@ -98,7 +98,14 @@ function WorkspaceChoice(props: {
   const { workspaces, current } = props;
   const navigate = useNavigate();
   if (workspaces.length === 0) return null;
-  if (workspaces.length === 1 && current !== undefined) return <span className="place">{current}</span>;
+  const [only] = workspaces;
+  if (workspaces.length === 1 && only !== undefined) {
+    return (
+      <Link to="/$workspace" params={{ workspace: only.name }} className="place">
+        {only.name}
+      </Link>
+    );
+  }
   return (
     <select
       aria-label="Workspace"

@@ -19,12 +19,12 @@ describe.skipIf(chromiumPath === undefined)(
 
     test("a sign-in link signs one browser in, once", async () => {
       const url = await link();
-      const first = await stage.open({ signedIn: false, path: url.slice(stage.server.url.length) });
+      const first = await stage.open({ profile: "signed-out", path: url.slice(stage.server.url.length) });
       await first.getByRole("heading", { name: stage.workspace.name }).waitFor();
       expect(new URL(first.url()).pathname).toBe(`/${stage.workspace.name}`);
       expect(first.url()).not.toContain("token");
 
-      const second = await stage.open({ signedIn: false, path: url.slice(stage.server.url.length) });
+      const second = await stage.open({ profile: "signed-out", path: url.slice(stage.server.url.length) });
       await second.getByText("That link cannot be used any more").waitFor();
       await second.getByText("osmosis up", { exact: true }).waitFor();
       await first.reload();
@@ -35,7 +35,7 @@ describe.skipIf(chromiumPath === undefined)(
 
     test("a browser that nobody has signed in returns to the page that it wanted", async () => {
       const wanted = `/${stage.workspace.name}/datasets/rows`;
-      const page = await stage.open({ signedIn: false, path: wanted });
+      const page = await stage.open({ profile: "signed-out", path: wanted });
       await page.getByRole("heading", { name: "Sign in", exact: true }).waitFor();
 
       // The link is opened in another tab, as a click in a terminal does.
@@ -53,7 +53,7 @@ describe.skipIf(chromiumPath === undefined)(
     });
 
     test("a wish that leads to another site is not followed", async () => {
-      const page = await stage.open({ signedIn: false, path: "/sign-in?to=%2F%2Fexample.com%2F" });
+      const page = await stage.open({ profile: "signed-out", path: "/sign-in?to=%2F%2Fexample.com%2F" });
       await page.getByRole("heading", { name: "Sign in", exact: true }).waitFor();
       await page.goto(await link());
       await page.getByRole("heading", { name: stage.workspace.name }).waitFor();
@@ -61,7 +61,7 @@ describe.skipIf(chromiumPath === undefined)(
     });
 
     test("who signs out is led to the sign-in page, in every tab, and back is no way in", async () => {
-      const page = await stage.open();
+      const page = await stage.open({ profile: "own" });
       const other = await page.context().newPage();
       await other.goto(`${stage.server.url}/${stage.workspace.name}/training-runs`);
       await other.getByRole("heading", { name: "Training runs" }).waitFor();
@@ -100,7 +100,7 @@ describe.skipIf(chromiumPath === undefined)(
 
       await page.goto(`${stage.server.url}/${stage.workspace.name}/training-runs/no-such-run`);
       await page.getByText("There is no training run no-such-run").waitFor();
-      await page.context().close();
+      await page.close();
     });
 
     describe("a command line that wants to sign in", () => {
@@ -111,7 +111,10 @@ describe.skipIf(chromiumPath === undefined)(
       test("is let in after its code was compared and approved", async () => {
         const grant = await begin();
         const address = grant.verification_uri_complete ?? "";
-        const page = await stage.open({ signedIn: false, path: address.slice(stage.server.url.length) });
+        const page = await stage.open({
+          profile: "signed-out",
+          path: address.slice(stage.server.url.length),
+        });
         await page.getByRole("heading", { name: "Sign in", exact: true }).waitFor();
         await page.goto(await link());
         await page.getByText("<b>laptop</b>").waitFor();
@@ -141,7 +144,7 @@ describe.skipIf(chromiumPath === undefined)(
         await page.getByText("Refused.").waitFor();
         const body = { device_code: grant.device_code };
         await expect(anonymous().call(authRoutes.pollDevice, { body })).rejects.toThrow("access_denied");
-        await page.context().close();
+        await page.close();
       });
     });
   },

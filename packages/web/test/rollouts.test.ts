@@ -56,7 +56,7 @@ describe.skipIf(chromiumPath === undefined)(
         testRollout({ phase: "train", step: 3, row_index: 9, outcome: "timeout", reward: null }),
       );
       await page.getByRole("row", { name: "row 9, sample 0" }).waitFor();
-      await page.context().close();
+      await page.close();
     });
 
     test("every outcome of an evaluation can be chosen", async () => {
@@ -79,7 +79,7 @@ describe.skipIf(chromiumPath === undefined)(
         await expect.poll(() => page.getByRole("row").count()).toBe(2);
         await page.getByText(`${outcome} it was`).waitFor();
       }
-      await page.context().close();
+      await page.close();
     });
 
     test("a rollout is read as a conversation with tool calls, their results, and what it earned", async () => {
@@ -129,7 +129,7 @@ describe.skipIf(chromiumPath === undefined)(
       await page.getByText('"row_index": 5').waitFor();
       await page.getByRole("link", { name, exact: true }).click();
       await page.getByText("1 of 40 rollouts").waitFor();
-      await page.context().close();
+      await page.close();
     });
 
     test("whatever a model, an agent or a grader writes is text, and runs nowhere", async () => {
@@ -192,7 +192,7 @@ describe.skipIf(chromiumPath === undefined)(
       }
       expect(await page.evaluate(() => "executed" in window)).toBe(false);
       expect(await page.locator("img, iframe, body script").count()).toBe(0);
-      await page.context().close();
+      await page.close();
     });
 
     test("no page is wider than a phone", async () => {
@@ -219,7 +219,7 @@ describe.skipIf(chromiumPath === undefined)(
         await page.locator("main").waitFor();
         expect([path, await overflowOf(page)]).toEqual([path, 0]);
       }
-      await page.context().close();
+      await page.close();
     });
   },
 );

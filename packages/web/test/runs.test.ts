@@ -29,7 +29,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
       await page.getByRole("navigation").getByRole("link", { name: link, exact: true }).click();
       await page.getByText(text).waitFor();
     }
-    await page.context().close();
+    await page.close();
   });
 
   test("the curves of a training run grow while the page is open", async () => {
@@ -97,7 +97,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
       "0.75",
       expect.stringContaining("just now"),
     ]);
-    await page.context().close();
+    await page.close();
   });
 
   test("checkpoints appear while the run goes on, and each is a model with files", async () => {
@@ -118,7 +118,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     await run.finish("failed", "The worker said why.\nOn two lines.");
     await page.getByRole("link", { name, exact: true }).click();
     expect(await page.getByRole("alert").innerText()).toBe("The worker said why.\nOn two lines.");
-    await page.context().close();
+    await page.close();
   });
 
   test("the log follows the run, and its beginning can be read", async () => {
@@ -148,7 +148,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     await run.finish();
     await log.getByText("the last word").waitFor();
     await page.getByText("303 lines", { exact: true }).waitFor();
-    await page.context().close();
+    await page.close();
   });
 
   test("a run is stopped only after it was asked for twice", async () => {
@@ -165,7 +165,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     expect(await run.heartbeat()).toEqual({ stop_requested: true });
     await run.finish("stopped");
     await page.getByText("stopped", { exact: true }).waitFor();
-    await page.context().close();
+    await page.close();
   });
 
   test("an evaluation tells its pass rate with n, temperature and interval, and how rollouts ended", async () => {
@@ -179,7 +179,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     await record(run);
     await page.getByText(/^5 of 8 rollouts, about/).waitFor();
     expect(await fact(page, "Pass rate")).toMatch(
-      /^60\.0 % n = 5, T = 0\.7 95 % CI [\d.]+ % to [\d.]+ % a pass is a reward of 1 or more$/,
+      /^60\.0 % n = 5, T = 0\.7 95 % CI [\d.]+ to [\d.]+ % a pass is a reward of 1 or more$/,
     );
     expect(await fact(page, "Mean reward")).toMatch(/^0\.75 over 4 graded 95 % CI/);
     expect(await page.getByRole("row", { name: "agent" }).innerText()).toMatch(/agent\s+1\s+20\.0 %\s+show/);
@@ -207,7 +207,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
       "0.75",
       expect.anything(),
     ]);
-    await page.context().close();
+    await page.close();
   });
 
   test("parts of a run are reached by the keyboard, and kept by the address", async () => {
@@ -222,7 +222,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     await page.getByRole("heading", { name: "[training]" }).waitFor();
     await page.goBack();
     await page.getByText("The run has no rollouts.").waitFor();
-    await page.context().close();
+    await page.close();
   });
 
   test("a data set shows its first rows and can be downloaded", async () => {
@@ -233,7 +233,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     const downloading = page.waitForEvent("download");
     await page.getByRole("button", { name: "Download" }).click();
     expect((await downloading).suggestedFilename()).toBe("rows.jsonl");
-    await page.context().close();
+    await page.close();
   });
 });
 

@@ -8,13 +8,17 @@ import { builtDashboard } from "./built-dashboard.ts";
 
 export type WorkerRun = ReturnType<ReturnType<typeof createTestWorker>["run"]> & { readonly job: Job };
 
-type PageOptions = { readonly path?: string; readonly signedIn?: boolean };
+type PageOptions = {
+  readonly path?: string;
+  /** Whose browser it is: by default one that is signed in and that all tests of a suite use, one tab each. */
+  readonly profile?: "signed-in" | "own" | "signed-out";
+};
 
 /** A real server with the built dashboard and a workspace, and a browser in front of it. */
 export interface Stage extends AsyncDisposable {
   readonly server: TestServer;
   readonly workspace: TestWorkspace;
-  /** A tab in a browser profile of its own. What it does wrong is kept in `faults`. */
+  /** A tab. What it does wrong is kept in `faults`. */
   open(options?: PageOptions): Promise<Page>;
   /** Errors of pages and requests that left the server; empty after every test. */
   readonly faults: string[];
@@ -37,15 +41,26 @@ export async function openStage(): Promise<Stage> {
   stack.defer(() => browser.close());
   const faults: string[] = [];
 
-  const signIn = async (context: BrowserContext): Promise<void> => {
+  const newProfile = () => browser.newContext({ viewport: { width: 1280, height: 900 } });
+  const signedIn = async (): Promise<BrowserContext> => {
+    const context = await newProfile();
     const link = await server.platform.accounts.createSignInLink(server.platform.owner.email);
     await context.request.get(link);
+    return context;
   };
+  const shared = await signedIn();
+  const profiles = { "signed-in": async () => shared, own: signedIn, "signed-out": newProfile };
+  const stopped = new AbortController();
+  stack.defer(() => stopped.abort());
   const claim = async (id: string): Promise<WorkerRun> => {
     const worker = createTestWorker({ url: server.url, workerSecret: server.platform.workerSecret });
     const job = await worker.claim(20_000);
     if (job?.run_id !== id) throw new Error("the worker got another run, or none");
-    return { ...worker.run(job), job };
+    const run = worker.run(job);
+    // As a worker does, until the run has ended.
+    const beat = setInterval(() => void run.heartbeat().catch(() => clearInterval(beat)), 5000);
+    stopped.signal.addEventListener("abort", () => clearInterval(beat));
+    return { ...run, job };
   };
   const experiment_config = {
     rollout: "multiply",
@@ -58,10 +73,8 @@ export async function openStage(): Promise<Stage> {
     server,
     workspace,
     faults,
-    async open({ path = `/${workspace.name}`, signedIn = true } = {}) {
-      const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
-      if (signedIn) await signIn(context);
-      const page = await context.newPage();
+    async open({ path = `/${workspace.name}`, profile = "signed-in" } = {}) {
+      const page = await (await profiles[profile]()).newPage();
       page.setDefaultTimeout(20_000);
       watch(page, server.url, faults);
       await page.goto(`${server.url}${path}`);

@@ -94,15 +94,15 @@ function Rows(props: {
           <th>Rollout</th>
           {training ? (
             <>
-              <th>Step</th>
-              <th>Phase</th>
+              <th className="wide-only">Step</th>
+              <th className="wide-only">Phase</th>
             </>
           ) : null}
           <th>Outcome</th>
           <th className="number">Reward</th>
           <th className="number wide-only">Model calls</th>
           <th className="number wide-only">Tokens</th>
-          <th className="number">Time</th>
+          <th className="number wide-only">Time</th>
         </tr>
       </thead>
       <tbody>
@@ -110,11 +110,16 @@ function Rows(props: {
           <tr key={rollout.id}>
             <td>
               <RolloutLink rollout={rollout} kind={props.kind} run={props.run} />
+              {training ? (
+                <small className="narrow-only">
+                  step {rollout.step}, {rollout.phase}
+                </small>
+              ) : null}
             </td>
             {training ? (
               <>
-                <td>{rollout.step}</td>
-                <td>{rollout.phase}</td>
+                <td className="wide-only">{rollout.step}</td>
+                <td className="wide-only">{rollout.phase}</td>
               </>
             ) : null}
             <td>
@@ -130,7 +135,7 @@ function Rows(props: {
             <td className="number wide-only">
               {(rollout.prompt_tokens + rollout.completion_tokens).toLocaleString("en")}
             </td>
-            <td className="number">{formatDuration(rollout.duration_ms)}</td>
+            <td className="number wide-only">{formatDuration(rollout.duration_ms)}</td>
           </tr>
         ))}
       </tbody>

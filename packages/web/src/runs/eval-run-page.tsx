@@ -114,7 +114,7 @@ function Overview(props: {
           <Fact
             key={k}
             name={`pass@${k}`}
-            remark={`${results.sampled_rows} rows, ${formatConditions(undefined, results.temperature)}`}
+            remark={`${props.attempts} attempts at each of ${results.sampled_rows} rows, ${formatConditions(undefined, results.temperature)}`}
           >
             {formatShare(value)}
           </Fact>
@@ -200,5 +200,6 @@ function timeLeft(run: EvalRun, done: number, expected: number): number | undefi
 
 function intervalOf(estimate: Estimate | null, say: (value: number) => string): string {
   if (estimate === null) return "";
-  return `95 % CI ${say(estimate.ci_low)} to ${say(estimate.ci_high)}`;
+  // Both ends have one unit: `37.3 to 50.9 %`.
+  return `95 % CI ${say(estimate.ci_low).replace(" %", "")} to ${say(estimate.ci_high)}`;
 }

@@ -94,7 +94,7 @@ function Overview({ run }: { readonly run: TrainingRun }): ReactElement {
         <p className="empty">
           {isFinal(run.status)
             ? "The run ended before its first step was done, so there are no curves."
-            : "The curves begin with the first step."}
+            : `${run.status === "pending" ? "Waiting for a worker. " : ""}The curves begin with the first step.`}
         </p>
       ) : (
         <>
@@ -149,7 +149,11 @@ function Numbers(props: { readonly run: TrainingRun; readonly metrics: TrainingM
       </Fact>
       <Fact
         name="Training pass rate"
-        remark={`step ${run.current_step}, ${formatConditions(last("rollout/n"), last("rollout/temperature"))}`}
+        remark={
+          run.current_step === 0
+            ? "of the last step"
+            : `step ${run.current_step}, ${formatConditions(last("rollout/n"), last("rollout/temperature"))}`
+        }
       >
         {run.pass_rate === null ? "–" : formatShare(run.pass_rate)}
       </Fact>
