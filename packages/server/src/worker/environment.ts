@@ -35,7 +35,8 @@ export type EnvironmentRequest = {
   /** Environments are kept here, one folder a commit. */
   readonly root: string;
   readonly commit: string;
-  readonly source: (signal: AbortSignal) => Promise<Readable>;
+  /** Hands the commit's files to `use` as a tar archive; again from the beginning when the connection broke. */
+  readonly source: (use: (archive: Readable) => Promise<void>, signal: AbortSignal) => Promise<void>;
   readonly environment: Readonly<Record<string, string>>;
   readonly onLine: (line: string) => void;
   readonly signal: AbortSignal;
@@ -45,18 +46,18 @@ export type EnvironmentRequest = {
  * The commit's files with their dependencies installed; made once a commit, and only ever seen complete.
  *
  * @returns the folder
- * @throws OsmosisError `VALIDATION` when the dependencies cannot be installed, with the end of what the installer said.
+ * @throws OsmosisError `VALIDATION` when the dependencies cannot be installed, with the beginning of what the installer said.
  */
 export async function prepareEnvironment(request: EnvironmentRequest): Promise<string> {
   const folder = join(request.root, request.commit);
   if (await exists(join(folder, ".osmosis-ready"))) return folder;
   const building = `${folder}.${process.pid}.building`;
-  await rm(building, { recursive: true, force: true });
-  await mkdir(building, { recursive: true });
   try {
-    await pipeline(await request.source(request.signal), extract({ cwd: building, strict: true }), {
-      signal: request.signal,
-    });
+    await request.source(async (archive) => {
+      await rm(building, { recursive: true, force: true });
+      await mkdir(building, { recursive: true });
+      await pipeline(archive, extract({ cwd: building, strict: true }), { signal: request.signal });
+    }, request.signal);
     await installPackages(building, request);
     await writeFile(join(building, ".osmosis-ready"), "");
     await rm(folder, { recursive: true, force: true });
@@ -89,10 +90,19 @@ async function installPackages(folder: string, request: EnvironmentRequest): Pro
     const name = await packageName(folder);
     throw new OsmosisError(
       "VALIDATION",
-      `npm could not install the dependencies of ${name} (exit code ${code}): ${said.slice(-5).join(" ")}`,
+      `npm could not install the dependencies of ${name} (exit code ${code}): ${causeIn(said)}`,
       { hint: "Run `npm install` in a fresh clone of the workspace, commit package-lock.json and push." },
     );
   }
+}
+
+/** npm begins with the cause; what follows are its manual and where its log is. */
+export function causeIn(lines: readonly string[]): string {
+  const told = lines
+    .map((line) => line.replace(/^npm (error|ERR!) ?/, "").trim())
+    .filter((line) => line !== "");
+  const text = told.slice(0, 6).join(" | ");
+  return text === "" ? "it printed nothing." : text;
 }
 
 async function packageName(folder: string): Promise<string> {

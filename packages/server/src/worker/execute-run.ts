@@ -57,7 +57,7 @@ export async function executeRun(
   const code = await prepareEnvironment({
     root: join(tools.dataFolder, "environments"),
     commit: job.commit_sha,
-    source: (innerSignal) => link.source(innerSignal),
+    source: (use, innerSignal) => link.source(use, innerSignal),
     environment: childEnvironment(tools.environment, {}),
     onLine: (line) => log.write("info", "prepare", line),
     signal,

@@ -17,7 +17,7 @@ export type FileCache = {
   folderOf(files: readonly FileRef[], folder: string, signal: AbortSignal): Promise<string>;
 };
 
-export function openFileCache(root: string, link: Pick<PlatformLink, "get">): FileCache {
+export function openFileCache(root: string, link: Pick<PlatformLink, "read">): FileCache {
   return {
     async folderOf(files, folder, signal) {
       await rm(folder, { recursive: true, force: true });
@@ -38,15 +38,21 @@ export function openFileCache(root: string, link: Pick<PlatformLink, "get">): Fi
     if (found?.size === file.size_bytes) return path;
     await mkdir(dirname(path), { recursive: true });
     const partial = `${path}.${process.pid}.part`;
-    const hash = createHash("sha256");
-    const tap = new Transform({
-      transform(chunk: Buffer, _encoding, done) {
-        hash.update(chunk);
-        done(null, chunk);
+    const sha256 = await link.read(
+      file.url,
+      async (body) => {
+        const hash = createHash("sha256");
+        const tap = new Transform({
+          transform(chunk: Buffer, _encoding, done) {
+            hash.update(chunk);
+            done(null, chunk);
+          },
+        });
+        await pipeline(body, tap, createWriteStream(partial), { signal });
+        return hash.digest("hex");
       },
-    });
-    await pipeline(await link.get(file.url, { signal }), tap, createWriteStream(partial), { signal });
-    const sha256 = hash.digest("hex");
+      { signal },
+    );
     if (sha256 !== file.sha256) {
       await rm(partial, { force: true });
       throw new OsmosisError(

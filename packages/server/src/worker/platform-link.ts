@@ -1,6 +1,5 @@
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
-import { createInterface } from "node:readline";
 import { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import {
@@ -34,11 +33,15 @@ export type PlatformLink = {
   ): Promise<Job | null>;
   /** The line to one run, in the name of its lease. */
   run(runId: string, leaseToken: string): RunLink;
-  /** Opens a file reference, or a stream route of the platform. */
-  get(
+  /**
+   * Reads a file reference, or a stream route of the platform. `use` gets the body from its beginning, and again from its
+   * beginning when the connection breaks in the middle.
+   */
+  read<Result>(
     path: string,
+    use: (body: Readable) => Promise<Result>,
     options: { readonly leaseToken?: string; readonly signal: AbortSignal },
-  ): Promise<Readable>;
+  ): Promise<Result>;
 };
 
 /**
@@ -62,7 +65,8 @@ export type RunLink = {
   putFile(path: string, file: string, signal: AbortSignal): Promise<void>;
   /** The lines of a stream route, parsed. */
   lines<Row>(route: "rows" | "rollouts", schema: z.ZodType<Row>, signal: AbortSignal): Promise<Row[]>;
-  source(signal: AbortSignal): Promise<Readable>;
+  /** Reads the commit's files as a tar archive, in the way of `PlatformLink.read`. */
+  source(use: (archive: Readable) => Promise<void>, signal: AbortSignal): Promise<void>;
 };
 
 export function openPlatformLink(options: {
@@ -76,23 +80,18 @@ export function openPlatformLink(options: {
   const client = createClient({ baseUrl: options.url, fetch: options.fetch, headers: () => headers });
   const patienceMs = options.patienceMs ?? 10 * 60_000;
 
-  async function get(
-    path: string,
-    { leaseToken, signal }: { leaseToken?: string; signal: AbortSignal },
-  ): Promise<Readable> {
-    return patiently({ signal, patienceMs }, async () => {
+  const read: PlatformLink["read"] = (path, use, { leaseToken, signal }) =>
+    patiently({ signal, patienceMs }, async () => {
       const response = await reach(options.fetch, new URL(path, client.baseUrl), {
         headers: { ...headers, ...(leaseToken === undefined ? {} : { [RUN_LEASE_HEADER]: leaseToken }) },
         signal,
       });
       if (response.body === null) throw new OsmosisError("PLATFORM_ERROR", `${path} has no body.`);
-      // The two declarations of a web stream, of the DOM and of Node, name one thing.
-      return Readable.fromWeb(response.body as import("node:stream/web").ReadableStream);
+      return use(Readable.from(chunksOf(response.body, path)));
     });
-  }
 
   return {
-    get,
+    read,
     async claim(identity, { waitMs, signal }) {
       const answer = await client.call(workerRoutes.claim, {
         body: { ...identity, wait_ms: waitMs },
@@ -102,13 +101,13 @@ export function openPlatformLink(options: {
       return answer.job;
     },
     run: (runId, leaseToken) =>
-      openRunLink({ client, get, fetch: options.fetch, headers, runId, leaseToken, patienceMs }),
+      openRunLink({ client, read, fetch: options.fetch, headers, runId, leaseToken, patienceMs }),
   };
 }
 
 function openRunLink(parts: {
   readonly client: Client;
-  readonly get: PlatformLink["get"];
+  readonly read: PlatformLink["read"];
   readonly fetch: typeof fetch;
   readonly headers: Readonly<Record<string, string>>;
   readonly runId: string;
@@ -119,15 +118,7 @@ function openRunLink(parts: {
   const params = { run_id: runId };
   const headers = { [RUN_LEASE_HEADER]: leaseToken };
   const again = <Result>(signal: AbortSignal, call: () => Promise<Result>): Promise<Result> =>
-    patiently({ signal, patienceMs }, async () => {
-      try {
-        return await call();
-      } catch (error) {
-        if (error instanceof OsmosisError && error.code === "CONFLICT")
-          throw new LeaseLost(error.message, { cause: error });
-        throw error;
-      }
-    });
+    leased(patiently({ signal, patienceMs }, call));
   return {
     heartbeat: (signal) =>
       again(signal, () =>
@@ -171,16 +162,62 @@ function openRunLink(parts: {
         }),
       );
     },
-    async lines(route, schema, signal) {
-      const body = await parts.get(fillPath(workerStreams[route], params), { leaseToken, signal });
-      const rows = [];
-      for await (const line of createInterface({ input: body, crlfDelay: Infinity })) {
-        if (line !== "") rows.push(schema.parse(JSON.parse(line)));
-      }
-      return rows;
-    },
-    source: (signal) => parts.get(fillPath(workerStreams.source, params), { leaseToken, signal }),
+    lines: (route, schema, signal) =>
+      leased(
+        parts.read(
+          fillPath(workerStreams[route], params),
+          async (body) => {
+            const rows = [];
+            for await (const line of linesOf(body)) rows.push(schema.parse(JSON.parse(line)));
+            return rows;
+          },
+          { leaseToken, signal },
+        ),
+      ),
+    source: (use, signal) =>
+      leased(parts.read(fillPath(workerStreams.source, params), use, { leaseToken, signal })),
   };
+}
+
+/** What the platform refuses for a conflict, it refuses because the lease is gone. */
+async function leased<Result>(call: Promise<Result>): Promise<Result> {
+  try {
+    return await call;
+  } catch (error) {
+    if (error instanceof OsmosisError && error.code === "CONFLICT") {
+      throw new LeaseLost(error.message, { cause: error });
+    }
+    throw error;
+  }
+}
+
+/** @throws OsmosisError `NETWORK` when the connection breaks. */
+async function* chunksOf(body: ReadableStream<Uint8Array>, path: string): AsyncGenerator<Uint8Array> {
+  const reader = body.getReader();
+  try {
+    for (;;) {
+      const chunk = await reader.read().catch((error: unknown) => {
+        throw new OsmosisError("NETWORK", `${path} broke off: ${errorMessage(error)}.`, { cause: error });
+      });
+      if (chunk.done) return;
+      yield chunk.value;
+    }
+  } finally {
+    await reader.cancel().catch(() => {});
+  }
+}
+
+/** The lines that are not empty. */
+async function* linesOf(body: Readable): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of body) {
+    // A byte stream.
+    const lines = (rest + decoder.decode(chunk as Uint8Array, { stream: true })).split("\n");
+    rest = lines.pop() ?? "";
+    yield* lines.filter((line) => line !== "");
+  }
+  if (rest !== "") yield rest;
 }
 
 /** Fetches, and speaks the errors of the typed client. */
