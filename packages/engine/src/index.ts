@@ -7,6 +7,7 @@ export { loadChatCodec } from "./chat-codec.ts";
 export type { ChatCodec } from "./chat-codec.ts";
 export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config.ts";
 export type { ModelConfig } from "./model-config.ts";
+export { createRemoteService } from "./remote/service.ts";
 export { nonFiniteTensors, readSafetensors, writeSafetensors } from "./safetensors.ts";
 export type { Weights, WeightTensor } from "./safetensors.ts";
 export type {

@@ -15,6 +15,19 @@ export const TinkerCreateSession = z.object({
 
 export const TinkerSessionCreated = z.object({ session_id: z.string() });
 
+/** What a server wants of its clients; the numbers bound one request for a forward pass. */
+export const TinkerClientConfig = z.object({
+  fwdbwd_max_chunk_len: z.int().positive().default(1024),
+  fwdbwd_max_chunk_bytes_count: z.int().positive().default(5_000_000),
+});
+export type TinkerClientConfig = z.output<typeof TinkerClientConfig>;
+
+export const TinkerCapabilities = z.object({
+  supported_models: z.array(
+    z.object({ model_name: z.string().nullish(), max_context_length: z.int().nullish() }),
+  ),
+});
+
 export const TinkerHeartbeat = z.object({ session_id: z.string() });
 
 const LoraConfig = z.object({
@@ -40,19 +53,6 @@ export type TinkerCreateModel = z.output<typeof TinkerCreateModel>;
 export const TinkerModelCreated = z.object({ model_id: z.string() });
 
 export const TinkerModelOnly = z.object({ model_id: z.string() });
-
-export const TinkerInfo = z.object({
-  model_id: z.string(),
-  model_data: z.object({
-    arch: z.string().nullish(),
-    model_name: z.string().nullish(),
-    tokenizer_id: z.string().nullish(),
-    /** Ours: longest sequence in tokens. */
-    max_context_length: z.int().nullish(),
-  }),
-  is_lora: z.boolean().nullish(),
-  lora_rank: z.int().nullish(),
-});
 
 export const TinkerOptimStep = z.object({
   model_id: z.string(),

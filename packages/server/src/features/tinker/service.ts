@@ -176,7 +176,7 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
     async info(owner: string, modelId: string) {
       const { base, method } = sessions.model(owner, modelId);
       const { readModelConfig } = await import("@osmosis/engine");
-      const { architecture, contextLength } = await readModelConfig(base.folder);
+      const { architecture } = await readModelConfig(base.folder);
       return {
         type: "get_info",
         model_id: modelId,
@@ -185,7 +185,6 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
           arch: architecture,
           model_name: base.name,
           tokenizer_id: base.name,
-          max_context_length: contextLength,
         },
         is_lora: method.type === "lora",
         lora_rank: method.type === "lora" ? method.rank : null,

@@ -1,0 +1,131 @@
+/** Between the data of the engine and those of the Tinker wire. */
+import {
+  decodeForwardBackwardOutput,
+  decodeSampleResponse,
+  OsmosisError,
+  TinkerForwardBackwardOutput,
+  TinkerSampleResponse,
+  type TinkerClientConfig,
+  type TinkerDatum,
+  type TinkerForwardBackward,
+  type TinkerTensor,
+} from "@osmosis/protocol";
+import type { z } from "zod";
+import { tokenLoss } from "../losses.ts";
+import type { Datum, ForwardBackwardResult, LossSpec } from "../service.ts";
+import type { WireAnswer } from "./wire-client.ts";
+
+/**
+ * The wire has weights for cross entropy only; all other losses are proportional to the advantage, so there the weight
+ * goes into it. Tokens that the policy did not sample have neither advantage nor log probability.
+ */
+export function wireDatum(
+  { tokens_T, weights_T, advantages_T, samplerLogprobs_T }: Datum,
+  loss: LossSpec,
+): TinkerDatum {
+  const weights = weights_T.slice(1);
+  const policy = {
+    advantages: floats(weights.map((weight, at) => weight * (advantages_T[at + 1] ?? 0))),
+    logprobs: floats(weights.map((weight, at) => (weight === 0 ? 0 : (samplerLogprobs_T[at + 1] ?? 0)))),
+  };
+  return {
+    model_input: { chunks: [{ type: "encoded_text", tokens: tokens_T.slice(0, -1) }] },
+    loss_fn_inputs: {
+      target_tokens: { ...floats(tokens_T.slice(1)), dtype: "int64" },
+      ...(loss.type === "cross_entropy" ? { weights: floats(weights) } : policy),
+    },
+  };
+}
+
+/** The name of a loss and its settings, every one of them: servers differ in their defaults. */
+export function wireLoss(
+  loss: LossSpec,
+): Pick<TinkerForwardBackward["forward_backward_input"], "loss_fn" | "loss_fn_config"> {
+  if (loss.type !== "ppo" && loss.type !== "cispo") return { loss_fn: loss.type };
+  return {
+    loss_fn: loss.type,
+    loss_fn_config: { clip_high_threshold: loss.clipHigh, clip_low_threshold: loss.clipLow },
+  };
+}
+
+/** Cuts data into requests of a size that the server takes. */
+export function chunksOf(data_B: readonly Datum[], limits: TinkerClientConfig): Datum[][] {
+  const chunks: Datum[][] = [];
+  let bytes = 0;
+  for (const datum of data_B) {
+    // Tokens of 4 bytes, targets of 8, and two columns of 4.
+    const size = 20 * datum.tokens_T.length;
+    const last = chunks.at(-1);
+    const isFull =
+      last === undefined ||
+      last.length >= limits.fwdbwd_max_chunk_len ||
+      bytes + size > limits.fwdbwd_max_chunk_bytes_count;
+    if (isFull) chunks.push([datum]);
+    else last.push(datum);
+    bytes = isFull ? size : bytes + size;
+  }
+  return chunks;
+}
+
+/**
+ * What a forward pass gave. The loss is computed here, from the log probabilities: servers sum or average, and call it
+ * by different names. The entropy is NaN where a server does not report it.
+ */
+export function forwardResult(
+  chunks: readonly (readonly Datum[])[],
+  answers: readonly WireAnswer[],
+  loss: LossSpec,
+): ForwardBackwardResult {
+  const logprobs_B_T: Float32Array[] = [];
+  let total = 0;
+  let entropy = 0;
+  for (const [index, data_B] of chunks.entries()) {
+    const output = readAnswer(answers[index], TinkerForwardBackwardOutput, decodeForwardBackwardOutput);
+    if (output.loss_fn_outputs.length !== data_B.length) {
+      throw rubbish(`${output.loss_fn_outputs.length} results for ${data_B.length} sequences`);
+    }
+    entropy += (output.metrics["entropy:mean"] ?? Number.NaN) * data_B.length;
+    for (const [at, datum] of data_B.entries()) {
+      const logprobs = output.loss_fn_outputs[at]?.["logprobs"]?.data ?? [];
+      if (logprobs.length !== datum.tokens_T.length - 1) {
+        throw rubbish(`${logprobs.length} log probabilities for ${datum.tokens_T.length} tokens`);
+      }
+      const logprobs_T = new Float32Array(datum.tokens_T.length);
+      for (const [t, weight] of datum.weights_T.entries()) {
+        if (t === 0 || weight === 0) continue;
+        const logprob = logprobs[t - 1] ?? 0;
+        logprobs_T[t] = logprob;
+        const [advantage = 0, samplerLogprob = 0] = [datum.advantages_T[t], datum.samplerLogprobs_T[t]];
+        total += weight * tokenLoss(loss, { logprob, samplerLogprob, advantage }).loss;
+      }
+      logprobs_B_T.push(logprobs_T);
+    }
+  }
+  return { loss: total, logprobs_B_T, entropy: entropy / Math.max(1, logprobs_B_T.length) };
+}
+
+export function sampleResult(answer: WireAnswer): TinkerSampleResponse["sequences"][number] {
+  const [sequence] = readAnswer(answer, TinkerSampleResponse, decodeSampleResponse).sequences;
+  if (sequence === undefined) throw rubbish("no sample");
+  return sequence;
+}
+
+/** An answer in JSON or protocol buffers, checked by its schema. */
+export function readAnswer<T>(
+  answer: WireAnswer | undefined,
+  schema: z.ZodType<T>,
+  decode?: (bytes: Uint8Array) => unknown,
+): T {
+  const value = answer === undefined ? undefined : "json" in answer ? answer.json : decode?.(answer.protobuf);
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  throw rubbish("something else than the wire says");
+}
+
+function floats(data: number[]): TinkerTensor {
+  return { data, dtype: "float32", shape: [data.length] };
+}
+
+function rubbish(what: string): OsmosisError {
+  return new OsmosisError("PLATFORM_ERROR", `The trainer answered with ${what}.`);
+}
