@@ -1,6 +1,8 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
 
+const PLATFORM = "http://127.0.0.1:7400";
+
 /**
  * Libraries change seldom, so they are files of their own: after an update of the dashboard browsers load only what is
  * new. `vite` alone serves the sources and hands API calls to a platform on its default port.
@@ -24,5 +26,14 @@ export default defineConfig({
       },
     },
   },
-  server: { proxy: { "/api": "http://127.0.0.1:7400", "/sign-in": "http://127.0.0.1:7400" } },
+  server: {
+    proxy: {
+      "/api": PLATFORM,
+      // The page of that name is the dashboard's own; a link with a token is the platform's.
+      "/sign-in": {
+        target: PLATFORM,
+        bypass: ({ url }) => (url?.includes("token=") === true ? undefined : url),
+      },
+    },
+  },
 });
