@@ -1,4 +1,4 @@
-import { access, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { access, mkdir, readFile, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -31,6 +31,9 @@ export function childEnvironment(
   return { ...environment, ...extra };
 }
 
+const READY = ".osmosis-ready";
+const KEPT_ENVIRONMENTS = 10;
+
 export type EnvironmentRequest = {
   /** Environments are kept here, one folder a commit. */
   readonly root: string;
@@ -50,7 +53,13 @@ export type EnvironmentRequest = {
  */
 export async function prepareEnvironment(request: EnvironmentRequest): Promise<string> {
   const folder = join(request.root, request.commit);
-  if (await exists(join(folder, ".osmosis-ready"))) return folder;
+  const ready = join(folder, READY);
+  if (await exists(ready)) {
+    // Its time is the last use.
+    await writeFile(ready, "");
+    return folder;
+  }
+  await prune(request.root);
   const building = `${folder}.${process.pid}.building`;
   try {
     await request.source(async (archive) => {
@@ -59,7 +68,7 @@ export async function prepareEnvironment(request: EnvironmentRequest): Promise<s
       await pipeline(archive, extract({ cwd: building, strict: true }), { signal: request.signal });
     }, request.signal);
     await installPackages(building, request);
-    await writeFile(join(building, ".osmosis-ready"), "");
+    await writeFile(join(building, READY), "");
     await rm(folder, { recursive: true, force: true });
     await rename(building, folder);
   } catch (error) {
@@ -67,6 +76,31 @@ export async function prepareEnvironment(request: EnvironmentRequest): Promise<s
     throw error;
   }
   return folder;
+}
+
+/** Deletes what a killed worker left half-made, and all but the environments that were used last. */
+async function prune(root: string): Promise<void> {
+  const names = await readdir(root).catch(() => []);
+  const used: { name: string; at: number }[] = [];
+  for (const name of names) {
+    const builder = /\.(\d+)\.building$/.exec(name)?.[1];
+    if (builder !== undefined && !isAlive(Number(builder))) {
+      await rm(join(root, name), { recursive: true, force: true });
+    }
+    const ready = await stat(join(root, name, READY)).catch(() => undefined);
+    if (builder === undefined && ready !== undefined) used.push({ name, at: ready.mtimeMs });
+  }
+  for (const { name } of used.toSorted((a, b) => b.at - a.at).slice(KEPT_ENVIRONMENTS - 1)) {
+    await rm(join(root, name), { recursive: true, force: true });
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
 }
 
 async function installPackages(folder: string, request: EnvironmentRequest): Promise<void> {

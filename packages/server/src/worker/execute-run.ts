@@ -1,4 +1,4 @@
-import { readFile, readdir, rm } from "node:fs/promises";
+import { readFile, readdir, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 import {
   connectRolloutServer,
@@ -96,7 +96,10 @@ export async function executeRun(
   try {
     return job.kind === "evaluation" ? await evaluate(job, inner) : await train(job, inner);
   } finally {
-    await rm(join(folder, "model"), { recursive: true, force: true });
+    for (const name of ["model", "state-in", "state", "checkpoints"]) {
+      await rm(join(folder, name), { recursive: true, force: true });
+    }
+    await removeEmpty(join(folder, "artifacts"), folder);
   }
 }
 
@@ -276,6 +279,7 @@ function runPorts({ rollouts, link, log, signal }: RunParts): RunPorts {
         })),
         signal,
       );
+      await discardTrajectories(records, rollouts.artifactRoot);
     },
     log: ({ level, step, message, details }) => log.write(level, step, message, details ?? undefined),
   };
@@ -292,4 +296,18 @@ async function withTrajectory(record: RolloutRecord, artifactRoot: string): Prom
     // Not written, or not complete yet: the record's own messages are what there is.
     return record;
   }
+}
+
+/** Deletes what the platform has by now. What an agent left as an artifact stays where it is. */
+async function discardTrajectories(records: readonly RolloutRecord[], artifactRoot: string): Promise<void> {
+  for (const { rollout_id: id } of records) {
+    const folder = join(artifactRoot, id);
+    await rm(join(folder, "trajectory.json"), { force: true });
+    await removeEmpty(join(folder, "artifacts"), folder);
+  }
+}
+
+async function removeEmpty(...folders: readonly string[]): Promise<void> {
+  // One that is not empty, or was never made, is left alone.
+  for (const folder of folders) await rmdir(folder).catch(() => {});
 }

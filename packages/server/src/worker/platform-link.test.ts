@@ -1,5 +1,10 @@
 import { createServer, type RequestListener } from "node:http";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { text } from "node:stream/consumers";
+import { pipeline } from "node:stream/promises";
+import { create, extract } from "tar";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { LeaseLost, openPlatformLink, type PlatformLink } from "./platform-link.ts";
@@ -49,6 +54,20 @@ test("lines come once, though the connection broke, and characters that lie acro
   await using here = await platform(brokenOff(body, 1));
   const Row = z.object({ n: z.int(), text: z.string() });
   expect(await here.link.run("run", "lease").lines("rows", Row, never)).toEqual(rows);
+});
+
+test("an archive arrives as the reader of archives takes it", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "osmosis-link-"));
+  await using cleanup = new AsyncDisposableStack();
+  cleanup.defer(() => rm(folder, { recursive: true }));
+  await writeFile(join(folder, "notes.md"), "notes");
+  await create({ cwd: folder, file: join(folder, "all.tar") }, ["notes.md"]);
+  const archive = await readFile(join(folder, "all.tar"));
+  await using here = await platform((_request, response) => response.end(archive));
+  await mkdir(join(folder, "out"));
+  const unpack = extract({ cwd: join(folder, "out"), strict: true });
+  await here.link.run("run", "lease").source((body) => pipeline(body, unpack), never);
+  expect(await readFile(join(folder, "out/notes.md"), "utf8")).toBe("notes");
 });
 
 test("what the reader does wrong is not tried again", async () => {

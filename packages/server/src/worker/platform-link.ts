@@ -192,7 +192,7 @@ async function leased<Result>(call: Promise<Result>): Promise<Result> {
 }
 
 /** @throws OsmosisError `NETWORK` when the connection breaks. */
-async function* chunksOf(body: ReadableStream<Uint8Array>, path: string): AsyncGenerator<Uint8Array> {
+async function* chunksOf(body: ReadableStream<Uint8Array>, path: string): AsyncGenerator<Buffer> {
   const reader = body.getReader();
   try {
     for (;;) {
@@ -200,7 +200,9 @@ async function* chunksOf(body: ReadableStream<Uint8Array>, path: string): AsyncG
         throw new OsmosisError("NETWORK", `${path} broke off: ${errorMessage(error)}.`, { cause: error });
       });
       if (chunk.done) return;
-      yield chunk.value;
+      const { buffer, byteOffset, byteLength } = chunk.value;
+      // The reader of archives takes nothing but buffers.
+      yield Buffer.from(buffer, byteOffset, byteLength);
     }
   } finally {
     await reader.cancel().catch(() => {});
