@@ -194,6 +194,29 @@ withDatabaseLocation("Git hosting", (locate) => {
     ).toMatchObject({ body: { rollouts: [{ name: "multiply", description: "a\ufffdb" }] } });
   });
 
+  test("a thousand branches of one commit are synced with a few look-ups", async () => {
+    const clone = await newClone("many");
+    const refs = Array.from({ length: 1000 }, (_, n) => `refs/heads/b/${n}`);
+    const head = await git(clone, "rev-parse", "HEAD");
+    const { id } = await server.platform.workspaces.accessByName(server.platform.owner.id, "many");
+    const repository = server.platform.repositories.pathOf(id);
+    await writeFile(
+      join(repository, "packed-refs"),
+      `# pack-refs with: peeled fully-peeled sorted \n${refs
+        .toSorted()
+        .map((ref) => `${head} ${ref}\n`)
+        .join("")}`,
+    );
+    const start = performance.now();
+    await server.platform.workspaces.sync(id);
+    // With three processes of Git for each branch it takes half a minute and more.
+    expect(performance.now() - start).toBeLessThan(20_000);
+    const headers = { "x-osmosis-git": "many/workspace" };
+    expect(await server.json("GET", "/api/cli/rollouts", { headers })).toMatchObject({
+      body: { total_count: 1001 },
+    });
+  });
+
   test("a push of more than Git buffers arrives, and is fetched again", async () => {
     const clone = await newClone("large");
     const noise = Buffer.alloc(3_000_000);

@@ -3,7 +3,7 @@ import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import { storableText } from "../../database/columns.ts";
 import type { Tables } from "../../database/tables.ts";
-import type { Repositories } from "../../git/repositories.ts";
+import type { CommitInfo, Repositories } from "../../git/repositories.ts";
 
 /** A sub-directory of `rollouts/` in a commit. */
 interface FoundRollout {
@@ -11,10 +11,16 @@ interface FoundRollout {
   description: string | null;
 }
 
+type BranchEvent = { readonly id: string; readonly branch: string; readonly commit: CommitInfo };
+type SyncedBranch = BranchEvent & { readonly found: readonly FoundRollout[] };
+
+/** Branches that are recorded together: a repository may have thousands. */
+const BATCH = 500;
+
 /**
  * Brings the tables in line with the branches of a workspace's repository.
  *
- * For each branch that moved, an event goes `pending → syncing → success | failed`; with its end, the branch's commit
+ * For each branch that moved, an event goes `syncing → success | failed`; with its end, the branch's commit
  * and its rollouts are recorded in one transaction. Running it again changes nothing, so it runs after each push and,
  * for pushes that a dying server did not get to, at each start. One repository is synced by one caller at a time.
  */
@@ -86,62 +92,76 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
       if (!pushed.has(name)) await forgetBranch(workspaceId, name);
     }
     const moved = [...pushed].filter(([name, sha]) => known.get(name) !== sha);
-    const events: { id: string; branch: string; sha: string }[] = [];
-    for (const [branch, sha] of moved) {
-      events.push({ id: await recordEvent(workspaceId, branch, sha), branch, sha });
+    // Thousands of branches often point to a handful of commits.
+    const commitOf = once((sha) => repositories.commitInfo(workspaceId, sha));
+    const rolloutsOf = once((sha) => findRollouts(workspaceId, sha));
+    for (let start = 0; start < moved.length; start += BATCH) {
+      const events: BranchEvent[] = [];
+      for (const [branch, sha] of moved.slice(start, start + BATCH)) {
+        events.push({ id: randomUUID(), branch, commit: await commitOf(sha) });
+      }
+      await recordEvents(workspaceId, events);
+      const done: SyncedBranch[] = [];
+      for (const event of events) {
+        try {
+          done.push({ ...event, found: await rolloutsOf(event.commit.sha) });
+        } catch (error) {
+          await failBranch(workspaceId, event, error);
+        }
+      }
+      await finishBranches(workspaceId, done);
     }
-    for (const event of events) await syncBranch(workspaceId, event);
   }
 
-  async function recordEvent(workspaceId: string, branch: string, sha: string): Promise<string> {
-    const commit = await repositories.commitInfo(workspaceId, sha);
-    const id = randomUUID();
+  async function recordEvents(workspaceId: string, events: readonly BranchEvent[]): Promise<void> {
     await db
       .insertInto("sync_events")
-      .values({
-        id,
-        workspace_id: workspaceId,
-        branch,
-        commit_sha: sha,
-        author: storableText(commit.author),
-        message: storableText(commit.subject),
-        status: "pending",
-        rollouts_count: null,
-        error: null,
-        created_at: now(),
-        finished_at: null,
-      })
+      .values(
+        events.map(({ id, branch, commit }) => ({
+          id,
+          workspace_id: workspaceId,
+          branch,
+          commit_sha: commit.sha,
+          author: storableText(commit.author),
+          message: storableText(commit.subject),
+          status: "syncing" as const,
+          rollouts_count: null,
+          error: null,
+          created_at: now(),
+          finished_at: null,
+        })),
+      )
       .execute();
-    return id;
   }
 
-  async function syncBranch(
-    workspaceId: string,
-    event: { id: string; branch: string; sha: string },
-  ): Promise<void> {
-    await db.updateTable("sync_events").set({ status: "syncing" }).where("id", "=", event.id).execute();
-    let found: FoundRollout[];
-    try {
-      found = await findRollouts(workspaceId, event.sha);
-    } catch (error) {
-      await db.transaction().execute(async (trx) => {
-        await setBranch(trx, workspaceId, event);
-        await trx
-          .updateTable("sync_events")
-          .set({ status: "failed", error: storableText(errorMessage(error)), finished_at: now() })
-          .where("id", "=", event.id)
-          .execute();
-      });
-      return;
-    }
+  async function failBranch(workspaceId: string, event: BranchEvent, error: unknown): Promise<void> {
     await db.transaction().execute(async (trx) => {
-      await setRollouts(trx, workspaceId, { ...event, found });
-      await setBranch(trx, workspaceId, event);
+      await setBranches(trx, workspaceId, [event]);
       await trx
         .updateTable("sync_events")
-        .set({ status: "success", rollouts_count: found.length, finished_at: now() })
+        .set({ status: "failed", error: storableText(errorMessage(error)), finished_at: now() })
         .where("id", "=", event.id)
         .execute();
+    });
+  }
+
+  async function finishBranches(workspaceId: string, done: readonly SyncedBranch[]): Promise<void> {
+    if (done.length === 0) return;
+    const byCount = Map.groupBy(done, ({ found }) => found.length);
+    await db.transaction().execute(async (trx) => {
+      await setRollouts(trx, workspaceId, done);
+      await setBranches(trx, workspaceId, done);
+      for (const [count, events] of byCount) {
+        await trx
+          .updateTable("sync_events")
+          .set({ status: "success", rollouts_count: count, finished_at: now() })
+          .where(
+            "id",
+            "in",
+            events.map(({ id }) => id),
+          )
+          .execute();
+      }
     });
   }
 
@@ -155,12 +175,26 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
     return found;
   }
 
-  async function setBranch(trx: Kysely<Tables>, workspaceId: string, event: { branch: string; sha: string }) {
+  async function setBranches(
+    trx: Kysely<Tables>,
+    workspaceId: string,
+    events: readonly BranchEvent[],
+  ): Promise<void> {
     await trx
       .insertInto("branches")
-      .values({ workspace_id: workspaceId, name: event.branch, commit_sha: event.sha, updated_at: now() })
+      .values(
+        events.map(({ branch, commit }) => ({
+          workspace_id: workspaceId,
+          name: branch,
+          commit_sha: commit.sha,
+          updated_at: now(),
+        })),
+      )
       .onConflict((conflict) =>
-        conflict.columns(["workspace_id", "name"]).doUpdateSet({ commit_sha: event.sha, updated_at: now() }),
+        conflict.columns(["workspace_id", "name"]).doUpdateSet((eb) => ({
+          commit_sha: eb.ref("excluded.commit_sha"),
+          updated_at: eb.ref("excluded.updated_at"),
+        })),
       )
       .execute();
   }
@@ -168,21 +202,43 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
   async function setRollouts(
     trx: Kysely<Tables>,
     workspaceId: string,
-    event: { branch: string; sha: string; found: readonly FoundRollout[] },
+    events: readonly SyncedBranch[],
   ): Promise<void> {
     await trx
       .updateTable("rollouts")
       .set({ is_active: false, updated_at: now() })
       .where("workspace_id", "=", workspaceId)
-      .where("branch", "=", event.branch)
+      .where(
+        "branch",
+        "in",
+        events.map(({ branch }) => branch),
+      )
       .where("is_active", "=", true)
       .execute();
-    for (const { name, description } of event.found) {
-      const state = { description, is_active: true, last_synced_commit_sha: event.sha, updated_at: now() };
+    const rows = events.flatMap(({ branch, commit, found }) =>
+      found.map(({ name, description }) => ({
+        id: randomUUID(),
+        workspace_id: workspaceId,
+        branch,
+        name,
+        description,
+        is_active: true,
+        last_synced_commit_sha: commit.sha,
+        updated_at: now(),
+      })),
+    );
+    for (let start = 0; start < rows.length; start += BATCH) {
       await trx
         .insertInto("rollouts")
-        .values({ id: randomUUID(), workspace_id: workspaceId, branch: event.branch, name, ...state })
-        .onConflict((conflict) => conflict.columns(["workspace_id", "branch", "name"]).doUpdateSet(state))
+        .values(rows.slice(start, start + BATCH))
+        .onConflict((conflict) =>
+          conflict.columns(["workspace_id", "branch", "name"]).doUpdateSet((eb) => ({
+            description: eb.ref("excluded.description"),
+            is_active: eb.ref("excluded.is_active"),
+            last_synced_commit_sha: eb.ref("excluded.last_synced_commit_sha"),
+            updated_at: eb.ref("excluded.updated_at"),
+          })),
+        )
         .execute();
     }
   }
@@ -202,6 +258,16 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
         .execute();
     });
   }
+}
+
+/** `ask`, which remembers what it was told. */
+function once<T>(ask: (sha: string) => Promise<T>): (sha: string) => Promise<T> {
+  const answers = new Map<string, Promise<T>>();
+  return (sha) => {
+    const known = answers.get(sha) ?? ask(sha);
+    answers.set(sha, known);
+    return known;
+  };
 }
 
 /** The `description` of a package manifest, when there is one that can be read. */
