@@ -101,6 +101,20 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     await page.close();
   });
 
+  test("a page from before an update of the dashboard says how to see its curves", async () => {
+    const { name, run } = await stage.submitTraining();
+    await run.commit(1, { metrics: metricsOf(1, 0.5) });
+    await run.finish();
+    const page = await stage.open();
+    await page.route("**/assets/plot-*.js", (route) => route.fulfill({ status: 404 }));
+    await page.getByRole("link", { name }).click();
+    await chart(page, "Reward").getByText("training 0.5").waitFor();
+    await page.unroute("**/assets/plot-*.js");
+    await chart(page, "Reward").getByRole("button", { name: "load it again" }).click();
+    await chart(page, "Reward").locator("canvas").waitFor();
+    await page.close();
+  });
+
   test("checkpoints appear while the run goes on, and each is a model with files", async () => {
     const { name, run } = await stage.submitTraining();
     const page = await stage.open({ path: at(`/training-runs/${name}?tab=checkpoints`) });

@@ -9,6 +9,8 @@ export function Chart({ curves }: { readonly curves: Curves }): ReactElement {
   const plot = useRef<Plot | undefined>(undefined);
   const newest = useRef(curves);
   const [index, setIndex] = useState<number | undefined>(undefined);
+  // The file that draws is named by its content: after an update of the platform an open page asks for one that is gone.
+  const [isOutdated, setOutdated] = useState(false);
   const isDark = useIsDark();
   const labels = curves.series.map(({ label }) => label).join("\n");
 
@@ -21,9 +23,12 @@ export function Chart({ curves }: { readonly curves: Curves }): ReactElement {
     const element = place.current;
     if (element === null) return;
     let isGone = false;
-    void import("./plot.ts").then(({ drawPlot }) => {
-      if (!isGone) plot.current = drawPlot(element, newest.current, setIndex);
-    });
+    import("./plot.ts").then(
+      ({ drawPlot }) => {
+        if (!isGone) plot.current = drawPlot(element, newest.current, setIndex);
+      },
+      () => setOutdated(true),
+    );
     return () => {
       isGone = true;
       plot.current?.[Symbol.dispose]();
@@ -52,7 +57,13 @@ export function Chart({ curves }: { readonly curves: Curves }): ReactElement {
           );
         })}
       </ul>
-      <div ref={place} className="plot" />
+      <div ref={place} className="plot">
+        {isOutdated ? (
+          <button type="button" className="quiet" onClick={() => window.location.reload()}>
+            The dashboard was updated: load it again
+          </button>
+        ) : null}
+      </div>
     </figure>
   );
 }
