@@ -40,6 +40,7 @@ test("a secret is hidden however it is escaped, and in each of its lines", async
   const sent = await logged(
     (log) => {
       log.write("info", "rollout", "it is AbCdEf0123456789");
+      log.write("info", "rollout", `as ${JSON.stringify({ said: 'pass"word\\' })}`);
       log.write("info", "rollout", "x", { said: 'pass"word\\', long: "y".repeat(20_000) });
       expect(log.hide({ error: `failed with ${key}`, n: [1, null] })).toEqual({
         error: "failed with [REDACTED]\n",
@@ -50,6 +51,7 @@ test("a secret is hidden however it is escaped, and in each of its lines", async
   );
   expect(sent.map(({ message, details }) => [message, details?.["said"]])).toEqual([
     ["it is [REDACTED]", undefined],
+    ['as {"said":"[REDACTED]"}', undefined],
     ["x", "[REDACTED]"],
   ]);
 });

@@ -22,10 +22,14 @@ export function openRunLog(options: {
   readonly now: () => Date;
   readonly signal: AbortSignal;
 }): RunLog {
-  // Programs print line by line, so the lines of a longer secret count, too. Longest first, so that a secret which
+  // Programs print line by line and JSON, so the lines of a longer secret count, and its escaped form. Longest first, so that a secret which
   // contains another is hidden whole.
   const secrets = options.secrets
-    .flatMap((value) => [value.trim(), ...value.split(/\r?\n/).filter((line) => line.length > 7)])
+    .flatMap((value) => [
+      value.trim(),
+      JSON.stringify(value).slice(1, -1),
+      ...value.split(/\r?\n/).filter((line) => line.length > 7),
+    ])
     .filter((value) => value.length > 3)
     .sort((a, b) => b.length - a.length);
   let waiting: LogEntry[] = [];
