@@ -19,11 +19,15 @@ type Entry = {
   readonly owner: string;
   readonly settled: Promise<void>;
   outcome: Outcome;
-  settledAt: number | undefined;
+  /** When it is forgotten, in milliseconds; undefined while it is under way. */
+  forgetAt: number | undefined;
 };
 
-/** How long a result is kept for clients that ask again. */
+/** How long a result waits for its client. */
 const KEEP_MS = 15 * 60_000;
+
+/** How long it is kept after it was sent, for a client whose connection broke meanwhile. */
+const KEEP_SENT_MS = 60_000;
 
 /** Work under way and its results, by an id that the request determines: the same request is the same promise. */
 export function createPromises({ now, log }: { readonly now: () => Date; readonly log: Log }) {
@@ -36,7 +40,7 @@ export function createPromises({ now, log }: { readonly now: () => Date; readonl
     start(id: string, owner: string, task: () => Promise<Result>): void {
       const settle = (outcome: Outcome) => {
         entry.outcome = outcome;
-        entry.settledAt = now().getTime();
+        entry.forgetAt = now().getTime() + KEEP_MS;
       };
       const run = async () => {
         // First the entry, then the work: a task that fails at once would find none.
@@ -50,7 +54,7 @@ export function createPromises({ now, log }: { readonly now: () => Date; readonl
       const entry: Entry = {
         owner,
         outcome: { type: "pending" },
-        settledAt: undefined,
+        forgetAt: undefined,
         settled: run(),
       };
       entries.set(id, entry);
@@ -67,14 +71,15 @@ export function createPromises({ now, log }: { readonly now: () => Date; readonl
         delay(waitMs, undefined, { signal: stop, ref: false }).catch(() => {}),
       ]);
       timer.abort();
+      if (entry.outcome.type !== "pending") entry.forgetAt = now().getTime() + KEEP_SENT_MS;
       return entry.outcome;
     },
 
-    /** Forgets what has been settled for long. */
+    /** Forgets what has been kept for long enough. */
     sweep(): void {
-      const limit = now().getTime() - KEEP_MS;
-      for (const [id, { settledAt }] of entries)
-        if (settledAt !== undefined && settledAt < limit) entries.delete(id);
+      const time = now().getTime();
+      for (const [id, { forgetAt }] of entries)
+        if (forgetAt !== undefined && forgetAt <= time) entries.delete(id);
     },
   };
 

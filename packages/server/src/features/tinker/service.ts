@@ -106,7 +106,12 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
         const { base, method, seed, source, state, body } = await made();
         const model = sessions.addModel(session, { id, base, method, seed }, async () => {
           const opened = await host.createModel(source, { method, seed });
-          if (state !== undefined) await opened.loadState(state);
+          try {
+            if (state !== undefined) await opened.loadState(state);
+          } catch (error) {
+            await opened[Symbol.asyncDispose]();
+            throw error;
+          }
           return opened;
         });
         await model.opened;
@@ -303,8 +308,8 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
         if (wanted.optimizer) await (await model.opened).loadState(state);
         else {
           const former = await model.opened;
-          model.opened = host.createModel(source, { method, seed: model.seed });
-          await model.opened;
+          const fresh = await host.createModel(source, { method, seed: model.seed });
+          model.opened = Promise.resolve(fresh);
           await former[Symbol.asyncDispose]();
         }
         return { body: { ...body, model_id: model.id } };

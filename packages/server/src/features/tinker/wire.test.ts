@@ -5,9 +5,11 @@ import {
   encodeForwardBackward,
   type TinkerForwardBackward,
 } from "@osmosis/protocol";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
 import { mintKey, startTrainerServer, type TrainerServer } from "./testing.ts";
+
+vi.setConfig({ testTimeout: 120_000 });
 
 let trainer: TrainerServer;
 
@@ -223,4 +225,29 @@ test("a session whose client is silent ends, and its models with it", async () =
   expect((await call("/get_info", { model_id })).status).toBe(404);
   // The engine has ended with its last session, and starts again.
   await newModel();
+});
+
+test("a result is kept for a client that has not fetched it, and a minute longer once it was sent", async () => {
+  const { session_id, model_id } = await newModel();
+  const { sweep } = trainer.server.platform.tinker;
+  const later = async (milliseconds: number) => {
+    trainer.server.advance(milliseconds);
+    await call("/session_heartbeat", { session_id });
+    await sweep();
+  };
+  const started = await call("/forward_backward", forwardBackward(model_id, 1));
+  const { request_id } = z.object({ request_id: z.string() }).parse(started.body);
+  await result("/optim_step", { model_id, seq_id: 2, adam_params: ADAM });
+  for (let minute = 0; minute < 5; minute++) await later(60_000);
+  const retrieve = () => call("/retrieve_future", { request_id });
+  expect((await retrieve()).status).toBe(200);
+  await later(30_000);
+  expect((await retrieve()).status).toBe(200);
+  await later(90_000);
+  expect((await retrieve()).status).toBe(410);
+  // The gradient was applied: sending the request again must not add another.
+  expect(await result("/forward_backward", forwardBackward(model_id, 1))).toMatchObject({
+    error: expect.stringContaining("was executed"),
+    category: "user",
+  });
 });
