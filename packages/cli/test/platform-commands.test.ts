@@ -426,7 +426,7 @@ describe("an incomplete workspace", () => {
     expect(made).toMatchObject({ code: 0, stderr: "" });
     expect(errorOf(await run("rollout", "init", "my-agent", "--json"))).toMatchObject({ code: "CONFLICT" });
     const ran = await run("eval", "submit", "configs/eval/my-agent.toml", "--dry-run", "--json");
-    expect(errorOf(ran).hint).toContain("git add rollouts/my-agent");
+    expect(errorOf(ran).hint).toContain("git add rollouts/my-agent package-lock.json");
     expect(errorOf(await run("rollout", "init", "My_Agent", "--json"))).toMatchObject({ code: "VALIDATION" });
   });
 });

@@ -71,10 +71,25 @@ export async function initRollout(
     fields: [["Files", files.map(({ path }) => path).join("\n")]],
     resource: { name, files: files.map(({ path }) => path) },
     nextSteps: [
-      { command: `$EDITOR rollouts/${name}/main.ts`, description: "write the agent and its grader" },
+      {
+        command: `$EDITOR rollouts/${name}/workflow.ts rollouts/${name}/grader.ts`,
+        description: "write the agent and its grader",
+      },
+      {
+        command: `$EDITOR configs/eval/${name}.toml configs/training/${name}.toml`,
+        description: "name the data set",
+      },
+      {
+        command: "npm install && npm test",
+        description: "take the rollout into package-lock.json and try it",
+      },
+      {
+        command: `git add rollouts/${name} configs package-lock.json && git commit -m "Add ${name}" && git push`,
+        description: "give it to the platform",
+      },
       {
         command: `osmosis eval submit configs/eval/${name}.toml --dry-run`,
-        description: "check the configuration",
+        description: "check everything that a run needs",
       },
     ],
     extras: { workspace_directory: root },

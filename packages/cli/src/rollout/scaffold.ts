@@ -2,6 +2,9 @@
 export function scaffoldFiles(name: string): readonly { readonly path: string; readonly text: string }[] {
   return [
     { path: `rollouts/${name}/main.ts`, text: MAIN },
+    { path: `rollouts/${name}/workflow.ts`, text: WORKFLOW },
+    { path: `rollouts/${name}/grader.ts`, text: GRADER },
+    { path: `rollouts/${name}/rollout.test.ts`, text: TEST },
     { path: `rollouts/${name}/package.json`, text: packageJson(name) },
     { path: `rollouts/${name}/README.md`, text: readme(name) },
     { path: `configs/eval/${name}.toml`, text: evalConfig(name) },
@@ -9,35 +12,56 @@ export function scaffoldFiles(name: string): readonly { readonly path: string; r
   ];
 }
 
-const MAIN = `import { Agent } from "@openai/agents";
-import {
-  AgentWorkflow,
-  Grader,
-  lastAssistantText,
-  LocalBackend,
-  serveRollout,
-  type AgentWorkflowContext,
-  type GraderContext,
-} from "@osmosis/sdk";
+const MAIN = `import { LocalBackend, serveRollout } from "@osmosis/sdk";
+import { AnswerGrader } from "./grader.ts";
+import { Workflow } from "./workflow.ts";
+
+await serveRollout({ backend: new LocalBackend({ workflow: Workflow, grader: AnswerGrader }) });
+`;
+
+const WORKFLOW = `import { Agent } from "@openai/agents";
+import { AgentWorkflow, type AgentWorkflowContext } from "@osmosis/sdk";
 import { osmosisModel, runOsmosisAgent } from "@osmosis/sdk/openai-agents";
 
 /** One row of the data set: ask the model, once. Add tools and turns here. */
-class Workflow extends AgentWorkflow {
+export class Workflow extends AgentWorkflow {
   override async run(ctx: AgentWorkflowContext): Promise<void> {
     const agent = new Agent({ name: "agent", model: osmosisModel() });
     await runOsmosisAgent(agent, ctx.prompt, { maxTurns: 4, signal: ctx.signal });
   }
 }
+`;
+
+const GRADER = `import { Grader, lastAssistantText, type GraderContext } from "@osmosis/sdk";
 
 /** 1 when the last answer is the row's ground truth, 0 otherwise. Replace it by what your task calls good. */
-class AnswerGrader extends Grader {
+export class AnswerGrader extends Grader {
   override grade(ctx: GraderContext): void {
     const answer = lastAssistantText(ctx.sample.messages).trim();
     ctx.setReward(answer === ctx.label?.trim() ? 1 : 0);
   }
 }
+`;
 
-await serveRollout({ backend: new LocalBackend({ workflow: Workflow, grader: AnswerGrader }) });
+const TEST = `import assert from "node:assert/strict";
+import { test } from "node:test";
+import { LocalBackend } from "@osmosis/sdk";
+import { runRollout, scriptedModel } from "@osmosis/sdk/testing";
+import { AnswerGrader } from "./grader.ts";
+import { Workflow } from "./workflow.ts";
+
+/** The reward when the model says this. Add what goes wrong in your task: half-right and unreadable answers. */
+const REWARDS = { Paris: 1, " Paris\\n": 1, London: 0, "": 0 };
+
+for (const [say, reward] of Object.entries(REWARDS)) {
+  void test(\`\${JSON.stringify(say)} is worth \${reward}\`, async () => {
+    await using model = await scriptedModel([{ say }]);
+    const backend = new LocalBackend({ workflow: Workflow, grader: AnswerGrader });
+    const result = await runRollout({ backend, model, prompt: "The capital of France?", label: "Paris" });
+    assert.equal(result.status === "success" && result.sample.reward, reward);
+    model.assertDone();
+  });
+}
 `;
 
 function packageJson(name: string): string {
@@ -56,9 +80,9 @@ function readme(name: string): string {
 
 What the agent does, and what its grader calls good.
 
-- Write the agent and the grader in \`main.ts\`.
-- Name your data set and model in \`configs/eval/${name}.toml\`.
-- Commit and push: runs use pushed code.
+- Write the agent in \`workflow.ts\`, the grader in \`grader.ts\`; \`npm test\` tries both against a scripted model.
+- Name your data set and model in \`configs/eval/${name}.toml\` and \`configs/training/${name}.toml\`.
+- \`npm install\` at the root, then commit and push, \`package-lock.json\` too: runs use pushed code and that lock.
 - Measure: \`osmosis eval submit configs/eval/${name}.toml --wait\`.
 - Train only when the evaluation is clean: \`osmosis train submit configs/training/${name}.toml --wait\`.
 `;

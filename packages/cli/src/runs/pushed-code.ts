@@ -55,7 +55,7 @@ export async function checkPushedCode(
       {
         hint: isCommitted
           ? "Push your commits: `git push`."
-          : `Commit and push it: \`git add rollouts/${experiment.rollout} && git commit -m "Add ${experiment.rollout}" && git push\`.`,
+          : `Commit and push it with the lock that names its dependencies: \`npm install && git add rollouts/${experiment.rollout} package-lock.json && git commit -m "Add ${experiment.rollout}" && git push\`.`,
         details: { entrypoint, commit },
       },
     );

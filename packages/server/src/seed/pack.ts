@@ -99,6 +99,7 @@ async function compile({ sourceFolder, stage, name }: { sourceFolder: string; st
   const manifest = Manifest.parse(JSON.parse(await readFile(join(source, "package.json"), "utf8")));
   await writeFile(join(output, "package.json"), JSON.stringify(publishedManifest(manifest), undefined, 2));
   await cp(join(sourceFolder, "LICENSE"), join(output, "LICENSE")).catch(() => {});
+  await cp(join(source, "README.md"), join(output, "README.md")).catch(() => {});
 }
 
 /** The manifest of the archive: compiled files in place of sources, and nothing that only the checkout needs. */
