@@ -26,7 +26,7 @@ describe.skipIf(chromiumPath === undefined)(
 
       const second = await stage.open({ profile: "signed-out", path: url.slice(stage.server.url.length) });
       await second.getByText("That link cannot be used any more").waitFor();
-      await second.getByText("osmosis up", { exact: true }).waitFor();
+      await second.getByText("osmosis auth login --local", { exact: true }).waitFor();
       await first.reload();
       await first.getByRole("heading", { name: stage.workspace.name }).waitFor();
       await first.context().close();

@@ -39,11 +39,8 @@ export function SignInPage(): ReactElement {
         are signed in.
       </p>
       <h2>No link, or it was used?</h2>
-      <p>
-        Each start prints a fresh one: on the machine that runs the platform, end it with Ctrl-C and start it
-        again. Runs go on where they were.
-      </p>
-      <pre>osmosis up</pre>
+      <p>On the machine that runs the platform, this prints a fresh one:</p>
+      <pre>osmosis auth login --local</pre>
     </main>
   );
 }
