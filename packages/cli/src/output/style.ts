@@ -19,7 +19,7 @@ export function createStyle(isTerminal: boolean, env: Readonly<Record<string, st
 /** Text from elsewhere, fit for a terminal: no control character can move the cursor or fake a line. */
 export function printable(text: string): string {
   // oxlint-disable-next-line no-control-regex -- they are what is taken out
-  return text.replaceAll(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "�");
+  return text.replaceAll(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "�");
 }
 
 /** Columns that a text takes; colour sequences take none. */

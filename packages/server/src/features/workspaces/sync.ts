@@ -88,8 +88,9 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
       .where("workspace_id", "=", workspaceId)
       .execute();
     const known = new Map(rows.map((row) => [row.name, row.commit_sha]));
-    for (const name of known.keys()) {
-      if (!pushed.has(name)) await forgetBranch(workspaceId, name);
+    const gone = [...known.keys()].filter((name) => !pushed.has(name));
+    for (let start = 0; start < gone.length; start += BATCH) {
+      await forgetBranches(workspaceId, gone.slice(start, start + BATCH));
     }
     const moved = [...pushed].filter(([name, sha]) => known.get(name) !== sha);
     // Thousands of branches often point to a handful of commits.
@@ -243,18 +244,18 @@ export function createSync(parts: { db: Kysely<Tables>; repositories: Repositori
     }
   }
 
-  async function forgetBranch(workspaceId: string, branch: string): Promise<void> {
+  async function forgetBranches(workspaceId: string, names: readonly string[]): Promise<void> {
     await db.transaction().execute(async (trx) => {
       await trx
         .updateTable("rollouts")
         .set({ is_active: false, updated_at: now() })
         .where("workspace_id", "=", workspaceId)
-        .where("branch", "=", branch)
+        .where("branch", "in", names)
         .execute();
       await trx
         .deleteFrom("branches")
         .where("workspace_id", "=", workspaceId)
-        .where("name", "=", branch)
+        .where("name", "in", names)
         .execute();
     });
   }
