@@ -8,10 +8,11 @@ import { startTestServer } from "../../testing.ts";
 
 const run = promisify(execFile);
 
-/** A Python that has the package `tinker`. */
-const python = process.env["OSMOSIS_TEST_TINKER_PYTHON"] ?? "";
-const isThere = python !== "" && existsSync(python);
-if (!isThere) {
+/** Pythons that have the package `tinker`, each with its own version, separated by colons. */
+const pythons = (process.env["OSMOSIS_TEST_TINKER_PYTHON"] ?? "")
+  .split(":")
+  .filter((path) => existsSync(path));
+if (pythons.length === 0) {
   process.stderr.write(
     "The official Tinker SDK is not tested: set OSMOSIS_TEST_TINKER_PYTHON to a Python that has the package tinker.\n",
   );
@@ -32,9 +33,9 @@ const Report = z.object({
   refusal: z.string(),
 });
 
-test.skipIf(!isThere)(
-  "the official SDK, unchanged, creates, trains, samples, saves and loads",
-  async () => {
+test.skipIf(pythons.length === 0).each(pythons.length === 0 ? ["no Python"] : pythons)(
+  "the official SDK of %s, unchanged, creates, trains, samples, saves and loads",
+  async (python) => {
     await using server = await startTestServer();
     const { body } = await server.json("POST", "/api/tinker-keys");
     const { api_key } = z.object({ api_key: z.string() }).parse(body);
