@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { errorMessage, OsmosisError } from "@osmosis/protocol";
 import { z } from "zod";
+import type { RopeScaling } from "./rope-periods.ts";
 
 /** The decoder architectures that the engine builds. */
 export const ARCHITECTURES = ["llama", "qwen2", "qwen3"] as const;
@@ -19,6 +20,8 @@ export type ModelConfig = {
   readonly headSize: number;
   readonly feedForwardSize: number;
   readonly ropeTheta: number;
+  /** Only of Llama 3.1 and later. */
+  readonly ropeScaling?: RopeScaling;
   readonly normEpsilon: number;
   /** The output head is the embedding matrix; there is no `lm_head.weight`. */
   readonly tiedHead: boolean;
@@ -80,6 +83,7 @@ export function parseModelConfig(value: unknown, path = "config.json"): ModelCon
     headSize,
     feedForwardSize: file.intermediate_size,
     ropeTheta: file.rope_theta ?? file.rope_parameters?.rope_theta ?? 10_000,
+    ...ropeScalingOf(path, file),
     normEpsilon: file.rms_norm_eps,
     tiedHead: file.tie_word_embeddings,
     contextLength: file.max_position_embeddings,
@@ -98,6 +102,10 @@ const Rope = z
     rope_type: z.string().optional(),
     type: z.string().optional(),
     rope_theta: z.number().positive().optional(),
+    factor: z.number().min(1).optional(),
+    low_freq_factor: z.number().positive().optional(),
+    high_freq_factor: z.number().positive().optional(),
+    original_max_position_embeddings: size.optional(),
   })
   .nullish();
 
@@ -122,16 +130,41 @@ const ConfigFile = z.object({
 });
 
 function refuseUnsupported(path: string, architecture: string, file: z.infer<typeof ConfigFile>): void {
-  const rope = file.rope_parameters ?? file.rope_scaling;
-  const ropeType = rope?.rope_type ?? rope?.type ?? "default";
+  const { type: ropeType } = ropeOf(file);
   const reasons = [
     file.hidden_act !== "silu" && `hidden_act "${file.hidden_act}" (only "silu")`,
-    ropeType !== "default" && `rotary scaling "${ropeType}" (only "default")`,
+    ropeType !== "default" && ropeType !== "llama3" && `rotary scaling "${ropeType}" (only "llama3")`,
     file.attention_bias && architecture !== "qwen2" && "attention_bias",
     file.mlp_bias && "mlp_bias",
     file.use_sliding_window && "use_sliding_window",
   ].filter((reason) => reason !== false);
   if (reasons.length > 0) throw invalid(path, `not supported: ${reasons.join(", ")}`, SUPPORTED);
+}
+
+/** Newer files have one object for both, older ones have the scaling only. */
+function ropeOf({ rope_parameters, rope_scaling }: z.infer<typeof ConfigFile>) {
+  const rope = rope_parameters?.rope_type === "default" ? null : (rope_parameters ?? rope_scaling);
+  return { rope, type: rope?.rope_type ?? rope?.type ?? "default" };
+}
+
+function ropeScalingOf(path: string, file: z.infer<typeof ConfigFile>): { ropeScaling?: RopeScaling } {
+  const { rope, type } = ropeOf(file);
+  if (rope == null || type !== "llama3") return {};
+  const { factor, low_freq_factor: lowTurns, high_freq_factor: highTurns } = rope;
+  const originalContext = rope.original_max_position_embeddings;
+  if (
+    factor === undefined ||
+    lowTurns === undefined ||
+    highTurns === undefined ||
+    originalContext === undefined ||
+    lowTurns >= highTurns
+  ) {
+    throw invalid(
+      path,
+      'rotary scaling "llama3" needs factor, low_freq_factor below high_freq_factor, and original_max_position_embeddings',
+    );
+  }
+  return { ropeScaling: { factor, lowTurns, highTurns, originalContext } };
 }
 
 function invalid(path: string, what: string, hint?: string): OsmosisError {

@@ -2,6 +2,7 @@ import type { Value } from "../graph/onnx.ts";
 import { add, adaptedLinear, linear, reshape, rmsNorm, rotary, swiglu } from "../graph/operations.ts";
 import type { Tape } from "../graph/tape.ts";
 import type { ModelConfig } from "../model-config.ts";
+import { ropePeriods } from "../rope-periods.ts";
 import { adapterNames } from "./adapter.ts";
 import { FINAL_NORM, headName, linearShape, parameterShapes, type LINEAR_LAYERS } from "./parameters.ts";
 
@@ -89,11 +90,12 @@ export function ropeTables(
   length = config.contextLength,
 ): { readonly cosine: Float32Array; readonly sine: Float32Array } {
   const half = config.headSize / 2;
+  const periods = ropePeriods(config);
   const cosine = new Float32Array(length * half);
   const sine = new Float32Array(length * half);
   for (let position = 0; position < length; position++) {
-    for (let pair = 0; pair < half; pair++) {
-      const angle = position / config.ropeTheta ** (pair / half);
+    for (const [pair, period] of periods.entries()) {
+      const angle = position / period;
       cosine[position * half + pair] = Math.cos(angle);
       sine[position * half + pair] = Math.sin(angle);
     }

@@ -26,7 +26,7 @@ async function readFixture(model: string) {
   };
 }
 
-const models = ["llama", "llama-own-head", "qwen2", "qwen3"];
+const models = ["llama", "llama-own-head", "llama-scaled", "qwen2", "qwen3"];
 
 test.each(models)("the reference decoder agrees with transformers on %s", async (model) => {
   const { config, weights, expected } = await readFixture(model);

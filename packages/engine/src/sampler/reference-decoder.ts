@@ -1,5 +1,6 @@
 /** The decoder written once more for tests: one sequence, double precision, no cache, nothing clever. */
 import type { ModelConfig } from "../model-config.ts";
+import { ropePeriods } from "../rope-periods.ts";
 import type { Weights } from "../safetensors.ts";
 
 type Vector = readonly number[];
@@ -17,6 +18,7 @@ export function referenceLogprobs(
     return found.data;
   };
   const embedding = tensor("model.embed_tokens.weight");
+  const periods = ropePeriods(config);
   let x_T: number[][] = tokens_T.map((id) => [...embedding.subarray(id * hiddenSize, (id + 1) * hiddenSize)]);
   for (let layer = 0; layer < layers; layer++) {
     const prefix = `model.layers.${layer}`;
@@ -31,7 +33,7 @@ export function referenceLogprobs(
           const gamma =
             normName === undefined ? undefined : weights.get(`${prefix}.self_attn.${normName}.weight`);
           const scaled = gamma === undefined ? part : norm(part, gamma.data, epsilon);
-          return name === "v" ? part : rotate(scaled, position, config.ropeTheta);
+          return name === "v" ? part : rotate(scaled, position, periods);
         });
       });
     const q_T = heads_T("q", heads, "q_norm");
@@ -121,10 +123,10 @@ function norm(x: Vector, gamma: Float32Array, epsilon: number): number[] {
   return x.map((value, i) => value * scale * (gamma[i] ?? 0));
 }
 
-function rotate(x: Vector, position: number, theta: number): number[] {
+function rotate(x: Vector, position: number, periods: readonly number[]): number[] {
   const half = x.length / 2;
   return x.map((value, i) => {
-    const angle = position * theta ** (-(i % half) / half);
+    const angle = position / (periods[i % half] ?? NaN);
     const other = x[(i + half) % x.length] ?? 0;
     return value * Math.cos(angle) + (i < half ? -other : other) * Math.sin(angle);
   });

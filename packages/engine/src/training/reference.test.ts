@@ -15,7 +15,7 @@ import { localRunner } from "./batch-runner.ts";
 import { createTrainer, type Trainer } from "./trainer.ts";
 
 const FIXTURES = new URL("../../fixtures/tiny-random/", import.meta.url).pathname;
-const MODELS = ["llama", "llama-own-head", "qwen2", "qwen3"];
+const MODELS = ["llama", "llama-own-head", "llama-scaled", "qwen2", "qwen3"];
 const PYTHON = process.env["OSMOSIS_TEST_PYTHON"];
 
 type Expectation = {
