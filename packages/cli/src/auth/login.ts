@@ -71,7 +71,7 @@ async function signInWithToken(context: Context, platformUrl: string, option: st
   } catch (error) {
     if (!(error instanceof OsmosisError) || error.code !== "AUTH_REQUIRED") throw error;
     throw new OsmosisError("AUTH_REQUIRED", `${platformUrl} does not accept this token: ${error.message}`, {
-      hint: "Make a token in the dashboard's settings, and check --platform. Nothing was saved.",
+      hint: "Sign in with the browser instead (osmosis auth login), and check --platform. Nothing was saved.",
       cause: error,
       ...(error.details === undefined ? {} : { details: error.details }),
     });
