@@ -211,7 +211,7 @@ describe("a token", () => {
       hint: expect.stringContaining("OSMOSIS_TOKEN was refused"),
     });
     const remote = (await platform.git("remote", "get-url", "origin")).trim();
-    const withToken = remote.replace("://", `://osmosis:${foreign}@`);
+    const withToken = remote.replace("://", `://osmosis:${encodeURIComponent(foreign)}@`);
     await expect(
       runProgram("git", ["-c", "credential.helper=", "ls-remote", withToken], inClone),
     ).rejects.toThrow(/[Aa]uthentication failed|401|403/);
