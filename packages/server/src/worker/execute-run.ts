@@ -1,4 +1,4 @@
-import { readFile, readdir, rm, rmdir } from "node:fs/promises";
+import { readFile, readdir, rm, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import {
   connectRolloutServer,
@@ -223,7 +223,10 @@ function trainWith(
         await link.commitStep({ step, metrics: { ...metrics }, examples, state_files: files }, signal);
       },
       async checkpoint({ step, reward, method, saveWeights }) {
-        const files = await upload(`checkpoints/${step}`, saveWeights);
+        const files = await upload(`checkpoints/${step}`, async (target) => {
+          await saveWeights(target);
+          if (method === "lora") await nameBaseModel(target, job.model);
+        });
         const { name } = await link.checkpoint({ step, reward, method, files }, signal);
         parts.log.write("info", `step ${step}`, `Kept checkpoint ${name}`);
       },
@@ -242,6 +245,16 @@ function trainWith(
     await rm(local, { recursive: true, force: true });
     return files;
   }
+}
+
+/** An adapter names its base model; the engine knows only the folder that the base was in. */
+async function nameBaseModel(folder: string, model: ModelAssignment): Promise<void> {
+  if (model.type !== "local") return;
+  const path = join(folder, "adapter_config.json");
+  // Written by the engine, a moment ago.
+  const config = JSON.parse(await readFile(path, "utf8")) as Record<string, unknown>;
+  const named = { ...config, base_model_name_or_path: model.base_model };
+  await writeFile(path, `${JSON.stringify(named, null, 2)}\n`);
 }
 
 /** The model's files in a folder that the engine can open; a trained adapter beside its base. */

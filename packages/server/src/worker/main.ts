@@ -45,7 +45,12 @@ if (flags.platform === undefined || flags["token-file"] === undefined || flags.d
 }
 
 const ending = new AbortController();
-const end = (): void => ending.abort(new Error("the worker is ending"));
+/** Everything that is under way is told to end; what has not ended by then is left to the platform's recovery. */
+const LONGEST_END_MS = 15_000;
+const end = (): void => {
+  ending.abort(new Error("the worker is ending"));
+  setTimeout(() => process.exit(1), LONGEST_END_MS).unref();
+};
 process.once("SIGTERM", end);
 process.once("SIGINT", end);
 if (flags.supervised) process.stdin.on("end", end).on("close", end).on("error", end).resume();
