@@ -127,4 +127,6 @@ test("an unknown model, a hub that is no hub, and one that is down are told apar
   const down = await pull({ url: "http://127.0.0.1:9" }, "pull/down");
   expect(errorOf(down)).toMatchObject({ code: "NETWORK", hint: expect.stringContaining("OSMOSIS_HUB_URL") });
   expect((await pull({ url: "mirror" }, "pull/no-url")).code).toBe(2);
+  const strange = await platform.run(["model", "pull", "../../etc", "--name", "pull/strange", "--json"]);
+  expect(strange.code).toBe(2);
 }, 60_000);

@@ -33,6 +33,8 @@ export async function pullModel(
   id: string,
   options: PullOptions,
 ): Promise<OperationResult> {
+  // The id becomes part of an address and of a path.
+  modelName(id);
   const name = modelName(options.name ?? id);
   // Rather now than after gigabytes.
   await openSession(context);
