@@ -218,8 +218,19 @@ dataset = "multiply"
   });
 
   test("--model takes the place of experiment.model_path", async () => {
-    const ran = await run("eval", "submit", EVAL, "--dry-run", "--model", "some/checkpoint", "--json");
-    expect(lastJson(ran.stdout)).toMatchObject({ resource: { model_name: "some/checkpoint" } });
+    const ran = await run("eval", "submit", EVAL, "--dry-run", "--model", "osmosis/tiny-agnt", "--json");
+    expect(errorOf(ran).message).toContain("did you mean osmosis/tiny-agent?");
+  });
+
+  test("a dry run says how large the run would be, and finds what only the platform knows", async () => {
+    const ran = await run("train", "submit", TRAIN, "--dry-run", "--json");
+    expect(lastJson(ran.stdout)).toMatchObject({
+      resource: { checked: { dataset_rows: 1000, rows: 800, steps: 50, rollouts: 6400 } },
+    });
+    const typo = await withConfig(`${experiment.replace('"multiply"', '"multipli"')}\n${secrets}`);
+    expect(typo.code).toBe(1);
+    expect(errorOf(typo).message).toContain("there is no data set multipli; did you mean multiply?");
+    expect(lastJson((await run("train", "list", "--json")).stdout)).toMatchObject({ total_count: 0 });
   });
 
   test("an unknown key is named with its line and what it may have meant", async () => {

@@ -15,6 +15,7 @@ export * from "./routes/workspaces.ts";
 export * from "./routes/datasets.ts";
 export * from "./routes/secrets.ts";
 export * from "./routes/runs.ts";
+export * from "./routes/submission.ts";
 export * from "./routes/models.ts";
 export * from "./routes/worker.ts";
 export * from "./tinker/index.ts";

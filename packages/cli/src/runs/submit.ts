@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { evalRoutes, OsmosisError, trainingRoutes } from "@osmosis/protocol";
+import { evalRoutes, OsmosisError, trainingRoutes, type Checked } from "@osmosis/protocol";
 import type { SubmitOptions } from "../commands/options.ts";
 import { confirmOrRefuse } from "../confirm.ts";
 import type { Context } from "../context.ts";
+import { formatCount } from "../output/format.ts";
 import type { OperationResult } from "../output/result.ts";
 import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
@@ -53,13 +54,14 @@ export async function submitRun(
   const extras = workspaceExtras(workspace);
   if (options.dryRun === true) {
     for (const warning of code.warnings) context.warn("UNPUSHED_CHANGES", warning);
+    const checked = await check(session, kind, file, secrets);
     return {
       kind: "operation",
       operation: `${kind}.submit`,
       status: "noop",
       message: `${file.path} is ready to be submitted. Nothing was started.`,
-      fields: Object.entries(summaryOf(file, code.description, secrets)),
-      resource: { ...resource, dry_run: true },
+      fields: [...Object.entries(summaryOf(file, code.description, secrets)), ["Size", sizeOf(checked)]],
+      resource: { ...resource, dry_run: true, checked },
       extras,
     };
   }
@@ -121,35 +123,13 @@ async function post(
   file: RunConfigFile,
   secrets: ResolvedSecrets,
 ): Promise<Submitted> {
-  const { raw, config } = file;
-  const table = (name: string): Record<string, unknown> | undefined => {
-    const value = raw[name];
-    // Checked by the schema: a section is a table.
-    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : undefined;
-  };
-  const body = {
-    experiment_config: table("experiment") ?? {},
-    ...optional("advanced_config", table("advanced")),
-    env_config: config.env,
-    secrets: { required: [...config.secrets.required], provided: { ...secrets.provided } },
-  };
+  const body = bodyOf(file, secrets);
   // The same key twice is the same run: when an answer is lost on its way, asking again starts nothing.
   const headers = { "idempotency-key": randomUUID() };
   const send = async (): Promise<Submitted> =>
     kind === "eval"
-      ? await client.call(evalRoutes.submit, {
-          headers,
-          body: { ...body, ...optional("evaluation_config", table("evaluation")) },
-        })
-      : await client.call(trainingRoutes.submit, {
-          headers,
-          body: {
-            ...body,
-            ...optional("training_config", table("training")),
-            ...optional("sampling_config", table("sampling")),
-            ...optional("checkpoints_config", table("checkpoints")),
-          },
-        });
+      ? await client.call(evalRoutes.submit, { headers, body })
+      : await client.call(trainingRoutes.submit, { headers, body });
   try {
     return await send().catch((error: unknown) => {
       if (error instanceof OsmosisError && error.code === "NETWORK") return send();
@@ -159,6 +139,48 @@ async function post(
     if (!(error instanceof OsmosisError)) throw error;
     throw hideSecrets(error, secrets);
   }
+}
+
+/** Asks the platform whether it would take the run: data set, model and secrets are known only there. */
+async function check(
+  { client }: WorkspaceSession,
+  kind: RunKind,
+  file: RunConfigFile,
+  secrets: ResolvedSecrets,
+): Promise<Checked> {
+  const body = bodyOf(file, secrets);
+  try {
+    return kind === "eval"
+      ? await client.call(evalRoutes.check, { body })
+      : await client.call(trainingRoutes.check, { body });
+  } catch (error) {
+    if (!(error instanceof OsmosisError)) throw error;
+    throw hideSecrets(error, secrets);
+  }
+}
+
+function sizeOf({ rows, dataset_rows: all, steps, rollouts }: Checked): string {
+  const size = `${formatCount(rows)} of ${formatCount(all)} rows, ${formatCount(rollouts)} rollouts`;
+  return steps === null ? size : `${formatCount(steps)} steps, ${size}`;
+}
+
+/** The tables of the file as they stand there: the platform reads them a second time and names what is wrong. */
+function bodyOf({ raw, config }: RunConfigFile, secrets: ResolvedSecrets) {
+  const table = (name: string): Record<string, unknown> | undefined => {
+    const value = raw[name];
+    // Checked by the schema: a section is a table.
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : undefined;
+  };
+  return {
+    experiment_config: table("experiment") ?? {},
+    ...optional("evaluation_config", table("evaluation")),
+    ...optional("training_config", table("training")),
+    ...optional("sampling_config", table("sampling")),
+    ...optional("checkpoints_config", table("checkpoints")),
+    ...optional("advanced_config", table("advanced")),
+    env_config: config.env,
+    secrets: { required: [...config.secrets.required], provided: { ...secrets.provided } },
+  };
 }
 
 function optional<Name extends string, Value>(

@@ -2,29 +2,10 @@ import { z } from "zod";
 import { route } from "../route.ts";
 import { RolloutOutcome } from "../outcome.ts";
 import { LogPage, LogQuery, NamedRef, PageQuery, pageFields } from "./page.ts";
+import { Checked, EvalBody, Submitted, TrainingBody } from "./submission.ts";
 
-/** Bodies are read a second time by `EvalRunConfig` and `TrainingRunConfig`, which name what is wrong. */
+/** A configuration as it was kept. */
 const rawTable = z.record(z.string(), z.unknown());
-const submitFields = {
-  experiment_config: rawTable,
-  advanced_config: rawTable.optional(),
-  env_config: z.record(z.string(), z.string()).optional(),
-  secrets: z
-    .object({
-      required: z.array(z.string()).default([]),
-      provided: z.record(z.string(), z.string()).optional(),
-    })
-    .optional(),
-};
-
-export const Submitted = z.object({
-  id: z.string(),
-  name: z.string(),
-  status: z.string(),
-  created_at: z.string(),
-  platform_url: z.string(),
-});
-
 const person = { creator_name: z.string().nullable(), creator_email: z.string().nullable() };
 const times = {
   created_at: z.string(),
@@ -257,8 +238,15 @@ export const evalRoutes = {
     method: "POST",
     path: "/api/cli/eval-runs",
     access: "workspace",
-    body: z.object({ ...submitFields, evaluation_config: rawTable.optional() }),
+    body: EvalBody,
     response: Submitted,
+  }),
+  check: route({
+    method: "POST",
+    path: "/api/cli/eval-runs/check",
+    access: "workspace",
+    body: EvalBody,
+    response: Checked,
   }),
   list: route({
     method: "GET",
@@ -308,13 +296,15 @@ export const trainingRoutes = {
     method: "POST",
     path: "/api/cli/training-runs",
     access: "workspace",
-    body: z.object({
-      ...submitFields,
-      training_config: rawTable.optional(),
-      sampling_config: rawTable.optional(),
-      checkpoints_config: rawTable.optional(),
-    }),
+    body: TrainingBody,
     response: Submitted,
+  }),
+  check: route({
+    method: "POST",
+    path: "/api/cli/training-runs/check",
+    access: "workspace",
+    body: TrainingBody,
+    response: Checked,
   }),
   list: route({
     method: "GET",

@@ -11,7 +11,7 @@ import { resultsOf } from "./results.ts";
 import { getRollout, listRollouts } from "./rollouts.ts";
 import { getRun, listRuns, type RunRow } from "./run-rows.ts";
 import { parseEvaluation, parseTraining, type Submission } from "./submission.ts";
-import { submitRun } from "./submit.ts";
+import { checkSubmission, submitRun } from "./submit.ts";
 import type { RunKind } from "./tables.ts";
 import { trainingMetrics } from "./training-metrics.ts";
 import {
@@ -54,6 +54,7 @@ function serveEvaluations(platform: Platform, router: Router): void {
     row.status === "pending" ? null : (row.results ?? (await resultsOf(db, row.id)));
 
   router.on(evalRoutes.submit, (call) => submit(platform, call, parseEvaluation(call.body)));
+  router.on(evalRoutes.check, (call) => checkSubmission(platform, call, parseEvaluation(call.body)));
 
   router.on(evalRoutes.list, async ({ workspace, query }) => {
     const { rows, total } = await listRuns(db, workspace.id, { kind: "evaluation", ...query });
@@ -77,6 +78,7 @@ function serveTrainings(platform: Platform, router: Router): void {
   const { db, url, now } = platform;
 
   router.on(trainingRoutes.submit, (call) => submit(platform, call, parseTraining(call.body)));
+  router.on(trainingRoutes.check, (call) => checkSubmission(platform, call, parseTraining(call.body)));
 
   router.on(trainingRoutes.list, async ({ workspace, query }) => {
     const { rows, total } = await listRuns(db, workspace.id, { kind: "training", ...query });

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { stepsOf } from "@osmosis/controller";
-import { OsmosisError, closest, type Issue } from "@osmosis/protocol";
+import { OsmosisError, closest, type Checked, type Issue } from "@osmosis/protocol";
 import { jsonb } from "../../database/columns.ts";
 import type { Platform } from "../../platform.ts";
 import type { Bell } from "../../queue/bell.ts";
@@ -64,6 +64,33 @@ export async function submitRun(
 
 type Caller = Parameters<typeof submitRun>[1];
 
+/**
+ * Finds everything that a submission names, as submitting does, and starts nothing.
+ *
+ * @throws {OsmosisError} what `submitRun` throws for it.
+ */
+export async function checkSubmission(
+  parts: Omit<Parts, "bell">,
+  caller: Pick<Caller, "user" | "workspace">,
+  submission: Submission,
+): Promise<Checked> {
+  const { commitSha, dataset } = await resolve(parts, caller, submission);
+  const found = { commit_sha: commitSha, dataset_rows: dataset.rowCount };
+  if (submission.kind === "evaluation") {
+    const { evaluation, advanced } = submission.config;
+    const rows = selectRows(dataset.rowCount, { limit: evaluation.limit, seed: advanced.seed }).length;
+    return { ...found, rows, steps: null, rollouts: rows * evaluation.n };
+  }
+  const { training, advanced } = submission.config;
+  const steps = stepsOf(submission.config, dataset.rowCount);
+  return {
+    ...found,
+    rows: dataset.rowCount - advanced.holdout_rows,
+    steps,
+    rollouts: steps * training.rollout_batch_size * training.n_samples_per_prompt,
+  };
+}
+
 async function findEarlier(
   { db }: Parts,
   { workspace, idempotencyKey }: Caller,
@@ -87,7 +114,11 @@ async function findEarlier(
   );
 }
 
-async function resolve(parts: Parts, { user, workspace }: Caller, submission: Submission): Promise<Resolved> {
+async function resolve(
+  parts: Omit<Parts, "bell">,
+  { user, workspace }: Pick<Caller, "user" | "workspace">,
+  submission: Submission,
+): Promise<Resolved> {
   const { experiment, env, secrets } = submission.config;
   const commitSha = await parts.repositories.resolveRef(workspace.id, experiment);
   const issues: Issue[] = await codeIssues(parts, workspace, { ...experiment, commitSha });
@@ -145,7 +176,7 @@ async function resolve(parts: Parts, { user, workspace }: Caller, submission: Su
 
 /** The rollout and its entrypoint must be in the commit: code comes from what was pushed, never from the caller's disk. */
 async function codeIssues(
-  { repositories }: Parts,
+  { repositories }: Pick<Parts, "repositories">,
   workspace: WorkspaceAccess,
   { rollout, entrypoint, commitSha }: { rollout: string; entrypoint: string; commitSha: string },
 ): Promise<Issue[]> {
@@ -172,7 +203,7 @@ async function codeIssues(
 }
 
 async function secretSources(
-  { secrets, url }: Parts,
+  { secrets, url }: Pick<Parts, "secrets" | "url">,
   { user, workspace }: Pick<Caller, "user" | "workspace">,
   { config, provided }: Submission,
 ): Promise<Record<string, SecretSource>> {
