@@ -28,7 +28,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(root, { recursive: true }));
 
-const architectures = ["llama", "qwen2", "qwen3"];
+const architectures = ["llama", "llama-scaled", "qwen2", "qwen3"];
 
 test.each(architectures)("a GGUF file of %s gives the log probabilities of transformers", async (name) => {
   const folder = join(root, `exact-${name}`);
@@ -42,6 +42,14 @@ test.each(architectures)("a GGUF file of %s gives the log probabilities of trans
   }
 });
 
+test("the rotary embedding of Llama 3.1 and later is told by the factors in the file", async () => {
+  const folder = join(root, "scaled");
+  await importGguf(join(FIXTURES, "gguf/llama-scaled.gguf"), folder);
+  const { config } = await readModelFolder(folder);
+  expect(config.ropeTheta).toBe(500_000);
+  expect(config.ropeScaling).toEqual({ factor: 32, lowTurns: 1, highTurns: 4, originalContext: 8192 });
+});
+
 test("quantised weights are stored in half precision, single-precision ones as they are", async () => {
   const dtypes = new Map<string, unknown>();
   for (const name of architectures) {
@@ -49,7 +57,12 @@ test("quantised weights are stored in half precision, single-precision ones as t
     await importGguf(join(FIXTURES, `gguf/${name}.gguf`), folder);
     dtypes.set(name, JSON.parse(await readFile(join(folder, "config.json"), "utf8")).dtype);
   }
-  expect(Object.fromEntries(dtypes)).toEqual({ llama: "float16", qwen2: "float16", qwen3: "float32" });
+  expect(Object.fromEntries(dtypes)).toEqual({
+    llama: "float16",
+    "llama-scaled": "float16",
+    qwen2: "float16",
+    qwen3: "float32",
+  });
 });
 
 test("every block format means what GGML says it means", () => {

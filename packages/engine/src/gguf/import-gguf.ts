@@ -6,6 +6,7 @@ import { nonFiniteTensors, writeSafetensors, type Weights } from "../safetensors
 import { readFully } from "./cursor.ts";
 import { readGgufHeader, type GgufTensor } from "./header.ts";
 import { configFileOf, separateRotaryHalves, tensorNames } from "./model-layout.ts";
+import { ROPE_FACTORS } from "./rope-factors.ts";
 import { dequantise } from "./tensor-types.ts";
 import { tokenizerFilesOf } from "./tokenizer-files.ts";
 
@@ -25,7 +26,9 @@ export async function importGguf(
   const fd = open(path);
   try {
     const header = readGgufHeader(path, { fd, size: fstatSync(fd).size });
-    const { json, config } = configFileOf(path, header);
+    const factors = header.tensors.get(ROPE_FACTORS);
+    const ropeFactors = factors === undefined ? undefined : readTensor(path, fd, factors);
+    const { json, config } = configFileOf(path, header, ropeFactors);
     const files = tokenizerFilesOf(path, header);
     const weights: Weights = new Map();
     let isSingle = false;

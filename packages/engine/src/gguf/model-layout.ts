@@ -4,15 +4,20 @@ import { parameterShapes } from "../model/parameters.ts";
 import type { WeightTensor } from "../safetensors.ts";
 import type { GgufHeader } from "./header.ts";
 import { metadataReader } from "./metadata.ts";
+import { ROPE_FACTORS, ropeScalingOf } from "./rope-factors.ts";
 
 /** The `config.json` of a model, and the same as the engine reads it. */
 export type ConfigFile = { readonly json: Record<string, unknown>; readonly config: ModelConfig };
 
 /**
- * The `config.json` that says what a GGUF file's metadata say.
+ * The `config.json` that says what a GGUF file's metadata say. `ropeFactors` are the values of its tensor for them.
  * @throws OsmosisError `VALIDATION` for an architecture or a feature that the engine does not build.
  */
-export function configFileOf(path: string, { metadata, tensors }: GgufHeader): ConfigFile {
+export function configFileOf(
+  path: string,
+  { metadata, tensors }: GgufHeader,
+  ropeFactors: Float32Array | undefined,
+): ConfigFile {
   const read = metadataReader(path, metadata);
   const name = read.text("general.architecture");
   const architecture = ARCHITECTURES.find((known) => known === name);
@@ -24,7 +29,13 @@ export function configFileOf(path: string, { metadata, tensors }: GgufHeader): C
   const number = (key: string): number => read.number(`${architecture}.${key}`);
   const optional = (key: string): number | undefined => read.optionalNumber(`${architecture}.${key}`);
   const scaling = read.optionalText(`${architecture}.rope.scaling.type`) ?? "none";
-  const isScaled = scaling !== "none" || tensors.has("rope_freqs.weight");
+  const ropeTheta = decimal(optional("rope.freq_base") ?? 10_000);
+  const ropeScaling =
+    scaling !== "none"
+      ? { rope_type: scaling }
+      : ropeFactors === undefined
+        ? undefined
+        : ropeScalingOf(path, ropeFactors, ropeTheta);
   const heads = number("attention.head_count");
   const hiddenSize = number("embedding_length");
   const headSize = optional("attention.key_length") ?? optional("rope.dimension_count") ?? hiddenSize / heads;
@@ -41,8 +52,8 @@ export function configFileOf(path: string, { metadata, tensors }: GgufHeader): C
     hidden_act: "silu",
     max_position_embeddings: number("context_length"),
     rms_norm_eps: decimal(number("attention.layer_norm_rms_epsilon")),
-    rope_theta: decimal(optional("rope.freq_base") ?? 10_000),
-    ...(isScaled ? { rope_scaling: { rope_type: scaling === "none" ? "llama3" : scaling } } : {}),
+    rope_theta: ropeTheta,
+    ...(ropeScaling === undefined ? {} : { rope_scaling: ropeScaling }),
     tie_word_embeddings: !tensors.has("output.weight"),
     bos_token_id: read.optionalNumber("tokenizer.ggml.bos_token_id") ?? null,
     eos_token_id: read.optionalNumber("tokenizer.ggml.eos_token_id") ?? null,
@@ -81,7 +92,7 @@ export function tensorNames(path: string, config: ModelConfig, { tensors }: Gguf
     names.set(name, ggufName);
   }
   const known = new Set(names.values());
-  const extra = [...tensors.keys()].filter((name) => !known.has(name));
+  const extra = [...tensors.keys()].filter((name) => !known.has(name) && name !== ROPE_FACTORS);
   if (extra.length > 0) {
     throw new OsmosisError(
       "VALIDATION",
