@@ -90,7 +90,10 @@ function createProgram(run: Run, io: Io): Command {
     .helpOption("-h, --help", "show help")
     .option("--json", "answer with one JSON document (for programs and coding agents)")
     .option("--plain", "answer with plain lines, without colours")
-    .option("--platform <url>", "the platform to talk to (default: OSMOSIS_PLATFORM_URL, then your login)")
+    .option(
+      "--platform <url>",
+      "the platform to talk to (default: OSMOSIS_PLATFORM_URL, then the workspace's, then your login)",
+    )
     .option("--env-file <file>", "read environment variables from this file instead of the nearest .env")
     .configureHelp({ showGlobalOptions: true, helpWidth: Math.min(110, io.stdout.columns()) })
     .addHelpText(

@@ -376,6 +376,9 @@ describe("runs, without a worker", () => {
       training_run: { name: resource.name },
     });
     expect(await run("train", "logs", resource.name, "--json")).toMatchObject({ code: 0 });
+    const rollouts = await run("train", "rollouts", resource.name, "--phase", "train", "--json");
+    expect(lastJson(rollouts.stdout)).toMatchObject({ items: [], total_count: 0 });
+    expect(errorOf(await run("train", "rollouts", resource.name, "none", "--json")).code).toBe("NOT_FOUND");
     expect(errorOf(await run("train", "stop", resource.name, "--json")).code).toBe("INTERACTIVE_REQUIRED");
     const stop = await run("train", "stop", resource.name, "--yes", "--json");
     expect(lastJson(stop.stdout)).toMatchObject({

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import type { Run } from "../program.ts";
 import { examples, wholeNumber, type ListOptions, type LogOptions, type SubmitOptions } from "./options.ts";
+import { addRollouts } from "./rollouts.ts";
 
 export function addEval(program: Command, run: Run): void {
   const group = program.command("eval").description("measure a model on a data set");
@@ -52,6 +53,8 @@ export function addEval(program: Command, run: Run): void {
         (await import("../runs/eval-info.ts")).evalInfo(context, name, options),
       ),
     );
+
+  addRollouts(group, run, "eval");
 
   group
     .command("logs <name>")

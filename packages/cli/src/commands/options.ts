@@ -1,3 +1,4 @@
+import type { RolloutOutcome } from "@osmosis/protocol";
 import { InvalidArgumentError } from "commander";
 
 /** An option's whole number within bounds. */
@@ -16,6 +17,13 @@ export const examples = (...lines: string[]): string =>
 
 /** Options of every list. */
 export type ListOptions = { readonly limit?: number; readonly all?: boolean };
+
+/** Which rollouts of a run; `step` and `phase` only of a training. */
+export type RolloutsOptions = ListOptions & {
+  readonly outcome?: RolloutOutcome;
+  readonly step?: number;
+  readonly phase?: "train" | "validation";
+};
 
 /** Options of every log. */
 export type LogOptions = {

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import type { Run } from "../program.ts";
 import { examples, wholeNumber, type ListOptions, type LogOptions, type SubmitOptions } from "./options.ts";
+import { addRollouts } from "./rollouts.ts";
 
 export function addTrain(program: Command, run: Run): void {
   const group = program.command("train").description("improve a model by reinforcement learning");
@@ -49,6 +50,8 @@ export function addTrain(program: Command, run: Run): void {
         (await import("../runs/train-info.ts")).trainInfo(context, name, options),
       ),
     );
+
+  addRollouts(group, run, "train");
 
   group
     .command("logs <name>")

@@ -56,11 +56,17 @@ export function failureText(error: unknown, style: Style, debug: boolean): strin
   return (
     `${style.red("Error:")} ${printable(message)}\n` +
     issueLines(details["issues"])
+      .filter((line, _, lines) => lines.length > 1 || !isTold(line, message))
       .map((line) => `  - ${printable(line)}\n`)
       .join("") +
     (hint === undefined ? "" : `${printable(hint)}\n`) +
     trace
   );
+}
+
+/** A single fault is often the message already; its correction may be put in other words there. */
+function isTold(line: string, message: string): boolean {
+  return message.includes(line.replace(/ \(did you mean .*\?\)$/, ""));
 }
 
 /** Issues are strings or `{key, message, key_correction}`. */

@@ -27,7 +27,7 @@ export async function listEvalRuns(context: Context, options: ListOptions): Prom
         run.dataset.name,
         results === null || results.graded === 0 ? "–" : formatNumber(results.pass_rate),
         formatNumber(results?.score),
-        String(results?.graded ?? "–"),
+        String(results?.pass_rate_ci?.n ?? results?.graded ?? "–"),
         formatTime(run.created_at),
       ]),
       numeric: ["PASS RATE", "REWARD", "N"],

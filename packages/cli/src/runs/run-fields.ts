@@ -19,7 +19,7 @@ export function evalFields(run: EvalRun): Field[] {
     [
       "Pass rate",
       results.pass_rate_ci === null
-        ? formatNumber(results.pass_rate)
+        ? formatNumber(results.graded === 0 ? null : results.pass_rate)
         : formatProportion(results.pass_rate_ci),
     ],
     [

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { evalRoutes, OsmosisError, trainingRoutes, type EvalRun, type TrainingRun } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import { formatDuration, formatNumber } from "../output/format.ts";
-import type { OperationResult } from "../output/result.ts";
+import type { NextStep, OperationResult } from "../output/result.ts";
 import type { ProgressState } from "../output/progress.ts";
 import type { WorkspaceSession } from "../platform/session.ts";
 import { RUN_WORD, type RunKind } from "./kind.ts";
@@ -167,7 +167,10 @@ async function endOf(session: WorkspaceSession, state: RunState): Promise<RunEnd
       message,
       fields: evalFields(state.run),
       resource: { status: run.status, eval_run: run, results: state.run.results, seconds },
-      nextSteps: [{ command: `osmosis eval info ${run.name}`, description: "see all results" }],
+      nextSteps: [
+        { command: `osmosis eval info ${run.name}`, description: "see all results" },
+        ...faults(state.run),
+      ],
     };
   }
   const { checkpoints } = await session.client.call(trainingRoutes.checkpoints, {
@@ -190,6 +193,16 @@ async function endOf(session: WorkspaceSession, state: RunState): Promise<RunEnd
             },
           ],
   };
+}
+
+/** Where to look at rollouts without a reward, one step for each outcome. */
+function faults({ name, results }: EvalRun): NextStep[] {
+  return Object.entries(results?.outcomes ?? {})
+    .filter(([outcome]) => outcome !== "ok" && outcome !== "truncated")
+    .map(([outcome, count]) => ({
+      command: `osmosis eval rollouts ${name} --outcome ${outcome}`,
+      description: `see the ${count} without a reward`,
+    }));
 }
 
 function endWord(status: EvalRun["status"] | TrainingRun["status"]): string {
