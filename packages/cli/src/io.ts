@@ -14,7 +14,6 @@ export type Io = {
   readonly operatingSystem: NodeJS.Platform;
   /** The Node that runs this, for child processes. */
   readonly nodePath: string;
-  readonly nodeVersion: string;
   readonly processId: number;
   readonly stdout: Sink;
   readonly stderr: Sink;
@@ -74,7 +73,6 @@ export function createIo(): Io {
     hostname: hostname(),
     operatingSystem: process.platform,
     nodePath: process.execPath,
-    nodeVersion: process.versions.node,
     processId: process.pid,
     stdout: sink(process.stdout),
     stderr: sink(process.stderr),

@@ -38,7 +38,6 @@ export async function runInProcess(argv: readonly string[], options: RunOptions)
     hostname: "test-machine",
     operatingSystem: process.platform,
     nodePath: process.execPath,
-    nodeVersion: process.versions.node,
     processId: process.pid,
     stdout: { isTerminal: false, columns: () => Number.POSITIVE_INFINITY, write: (text) => (stdout += text) },
     stderr: { isTerminal, columns: () => Number.POSITIVE_INFINITY, write: (text) => (stderr += text) },

@@ -93,6 +93,21 @@ describe("the workspace", () => {
     expect(lastJson(ran.stdout)).toMatchObject({ data: { valid: true, missing: [] } });
   });
 
+  test("doctor looks at the node that the workspace's tests would run on", async () => {
+    const bin = join(platform.folder, "old-node");
+    await mkdir(bin);
+    await writeFile(join(bin, "node"), "#!/bin/sh\necho v20.1.0\n", { mode: 0o755 });
+    const env = { PATH: `${bin}:${process.env["PATH"] ?? ""}` };
+    const ran = await platform.run(["doctor", "--json"], { cwd: workspace, env });
+    const { data } = lastJson(ran.stdout) as { data: { checks: unknown[] } };
+    expect(data.checks[0]).toMatchObject({
+      name: "node",
+      status: "warning",
+      message: expect.stringContaining("20.1.0"),
+      hint: expect.stringContaining("export PATH="),
+    });
+  });
+
   test("push works with the login that made the clone", async () => {
     await writeFile(join(workspace, "notes.md"), "notes\n");
     await gitIn(workspace, "add", "notes.md");

@@ -37,6 +37,12 @@ export async function login(context: Context, options: LoginOptions): Promise<Op
   const before = await store.read(platformUrl).catch(() => undefined);
   const kept = await store.save(signedIn);
   await revokeReplaced(context, platformUrl, before, signedIn);
+  const usual = await resolvePlatformUrl({ ...context, platformFlag: undefined }, store);
+  if (usual !== platformUrl) {
+    context.note(
+      `Outside of its workspaces, commands go on talking to ${usual}: add --platform ${platformUrl}, or set OSMOSIS_PLATFORM_URL.`,
+    );
+  }
   return {
     kind: "operation",
     operation: "auth.login",

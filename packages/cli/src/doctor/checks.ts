@@ -6,6 +6,7 @@ import { credentialStore, openSession, resolvePlatformUrl } from "../platform/se
 import { git } from "../workspace/git.ts";
 import type { Identity } from "../workspace/identity.ts";
 import { AGENT_FILES, missingDirectories } from "../workspace/layout.ts";
+import { checkNode } from "./node-check.ts";
 
 /** One thing that the doctor looked at. An `error` makes the command fail; a `warning` is good to know. */
 export type Check = {
@@ -18,7 +19,6 @@ export type Check = {
   readonly missing?: readonly string[];
 };
 
-const OLDEST_NODE = [22, 18] as const;
 const HEALTH_TIMEOUT_MS = 5000;
 
 /** Everything that must be in place before a run can be submitted from a workspace. */
@@ -27,12 +27,13 @@ export async function checkWorkspace(
   root: string,
   identity: Identity | undefined,
 ): Promise<Check[]> {
-  const [platform, pushed] = await Promise.all([
+  const [node, platform, pushed] = await Promise.all([
+    checkNode(context),
     checkPlatform(context, identity),
     checkPushed(context, root),
   ]);
   return [
-    checkNode(context.io.nodeVersion),
+    node,
     checkOrigin(identity),
     checkPaths("directories", missingDirectories(root), "all required folders are there"),
     checkPaths(
@@ -63,19 +64,6 @@ export function missingSkillLinks(root: string): { missing: string[]; wrong: str
 
 export function skillTarget(skill: string): string {
   return `../../.agents/skills/${skill}`;
-}
-
-function checkNode(version: string): Check {
-  const [major = 0, minor = 0] = version.split(".").map(Number);
-  const isNew = major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1]);
-  return isNew
-    ? { name: "node", status: "ok", message: `Node ${version}` }
-    : {
-        name: "node",
-        status: "error",
-        message: `Node ${version} cannot run TypeScript`,
-        hint: `Install Node ${OLDEST_NODE.join(".")} or newer.`,
-      };
 }
 
 function checkOrigin(identity: Identity | undefined): Check {
