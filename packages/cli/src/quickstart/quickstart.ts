@@ -5,7 +5,7 @@ import type { Context } from "../context.ts";
 import { formatDuration } from "../output/format.ts";
 import { renderJson, renderPlain, renderRich } from "../output/render.ts";
 import type { NextStep, OperationResult, SilentResult } from "../output/result.ts";
-import { dataFolder, sourceCheckout } from "../up/data-folder.ts";
+import { dataFolder, pathCommand } from "../up/data-folder.ts";
 import { createCommandRunner } from "./cli-child.ts";
 import { comparisonTable, measurementOf, TrainEnvelope, type Measurement } from "./outcome.ts";
 import { findOrStartPlatform, type QuickstartPlatform } from "./platform-step.ts";
@@ -190,17 +190,9 @@ async function runSteps(
 
 /** What has to be done before `osmosis` can be typed in another terminal. */
 function firstSteps({ env }: Context, isEnding: boolean): NextStep[] {
-  const checkout = sourceCheckout();
-  const isNpmScript = env["npm_lifecycle_event"] !== undefined;
+  const command = pathCommand(env);
   return [
-    ...(checkout === undefined || !isNpmScript
-      ? []
-      : [
-          {
-            command: `export PATH="${join(checkout, "node_modules/.bin")}:$PATH"`,
-            description: "puts `osmosis` on the path of your shell",
-          },
-        ]),
+    ...(command === undefined ? [] : [{ command, description: "puts `osmosis` on the path of your shell" }]),
     ...(isEnding ? [{ command: "osmosis up", description: "starts the platform again" }] : []),
   ];
 }

@@ -4,6 +4,9 @@ import { OsmosisError, type ExperimentConfig } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import { git, type GitAnswer } from "../workspace/git.ts";
 
+/** So many uncommitted files are named. */
+const SHOWN_CHANGES = 3;
+
 /** The commit whose code a run will use, as far as this clone knows, and what the person should know about it. */
 export type PushedCode = {
   /** `main (1a2b3c4d)`. */
@@ -133,13 +136,19 @@ async function differences(
 ): Promise<string[]> {
   const warnings: string[] = [];
   const [status, ahead, changed] = await Promise.all([
-    ask("status", "--porcelain"),
+    // Configurations are read here, not from the commit.
+    ask("status", "--porcelain", "--", ".", ":(exclude)configs"),
     ask("rev-list", "--count", `${target.commit}..HEAD`),
     ask("diff", "--quiet", target.commit, "--", `rollouts/${target.rollout}`),
   ]);
-  const dirty = status.stdout === "" ? 0 : status.stdout.split("\n").length;
-  if (dirty > 0)
-    warnings.push(`${dirty} uncommitted ${dirty === 1 ? "change is" : "changes are"} not part of the run.`);
+  const dirty = status.stdout === "" ? [] : status.stdout.split("\n").map((line) => line.slice(3));
+  if (dirty.length > 0) {
+    const shown = dirty.slice(0, SHOWN_CHANGES).join(", ");
+    const rest = dirty.length > SHOWN_CHANGES ? ", …" : "";
+    warnings.push(
+      `${dirty.length} uncommitted ${dirty.length === 1 ? "change is" : "changes are"} not part of the run: ${shown}${rest}`,
+    );
+  }
   if (ahead.ok && ahead.stdout !== "0") {
     warnings.push(
       `${ahead.stdout} local ${ahead.stdout === "1" ? "commit is" : "commits are"} not in ${target.name} as pushed; \`git push\` adds them.`,

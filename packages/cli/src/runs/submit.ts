@@ -160,8 +160,9 @@ async function check(
 }
 
 function sizeOf({ rows, dataset_rows: all, steps, rollouts }: Checked): string {
-  const size = `${formatCount(rows)} of ${formatCount(all)} rows, ${formatCount(rollouts)} rollouts`;
-  return steps === null ? size : `${formatCount(steps)} steps, ${size}`;
+  const many = (count: number, word: string) => `${formatCount(count)} ${word}${count === 1 ? "" : "s"}`;
+  const size = `${formatCount(rows)} of ${many(all, "row")}, ${many(rollouts, "rollout")}`;
+  return steps === null ? size : `${many(steps, "step")}, ${size}`;
 }
 
 /** The tables of the file as they stand there: the platform reads them a second time and names what is wrong. */

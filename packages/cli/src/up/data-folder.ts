@@ -13,6 +13,13 @@ export function sourceCheckout(): string | undefined {
   return text.includes('"osmosis-monorepo"') ? root : undefined;
 }
 
+/** Makes `osmosis` a command of other shells; undefined where it is one already: it was not started by `npm run`. */
+export function pathCommand(env: Context["env"]): string | undefined {
+  const checkout = sourceCheckout();
+  if (checkout === undefined || env["npm_lifecycle_event"] === undefined) return undefined;
+  return `export PATH="${join(checkout, "node_modules/.bin")}:$PATH"`;
+}
+
 /** Where a platform on this machine keeps everything: the option, else `.osmosis` in a checkout, else the user's data. */
 export function dataFolder(context: Context, option: string | undefined): string {
   if (option !== undefined) return resolve(context.io.cwd, option);

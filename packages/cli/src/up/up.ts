@@ -4,7 +4,7 @@ import type { Context } from "../context.ts";
 import { stringifyStrict } from "../output/strict-json.ts";
 import type { SilentResult } from "../output/result.ts";
 import { buildDashboardOnce } from "./dashboard.ts";
-import { dataFolder } from "./data-folder.ts";
+import { dataFolder, pathCommand } from "./data-folder.ts";
 import { startPlatform } from "./platform.ts";
 
 /**
@@ -27,6 +27,7 @@ export async function up(context: Context, options: UpOptions): Promise<SilentRe
   }).catch((error: unknown) => {
     throw withPort(error, options.port);
   });
+  const command = pathCommand(context.env);
   try {
     if (context.mode === "json") {
       io.stdout.write(
@@ -43,6 +44,7 @@ export async function up(context: Context, options: UpOptions): Promise<SilentRe
         `${style.green("✓")} The platform listens on ${style.bold(platform.url)}\n` +
           `  Sign in (once, within 30 minutes): ${style.cyan(platform.signInUrl)}\n` +
           `  Data: ${folder}\n` +
+          (command === undefined ? "" : `  The command, in another shell: ${command}\n`) +
           `  Sign the command line in: osmosis auth login --local${options.data === undefined ? "" : ` --data ${folder}`}\n` +
           `  Ctrl-C ends it.\n`,
       );

@@ -129,8 +129,8 @@ function answer(
         ? [{ command: `osmosis workspace clone ${workspace.name}`, description: "clone it" }]
         : [
             {
-              command: `cd ${join(folder)} && osmosis doctor`,
-              description: "check that everything is in place",
+              command: `cd ${join(folder)} && npm install && osmosis doctor`,
+              description: "install what it needs, and check that everything is in place",
             },
           ],
     extras: { platform_url: session.platformUrl },
