@@ -33,6 +33,8 @@ export function onStopSignal(listener: () => void): () => void {
  * rollouts beside it.
  */
 export function surviveStrayErrors(report: (error: unknown) => void): void {
+  // Nobody is left to read what is printed: to report that would print again, without an end.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   process.on("unhandledRejection", report);
   process.on("uncaughtException", report);
 }

@@ -83,6 +83,20 @@ describe("an entrypoint", () => {
     expect(await started.exit).toBe(0);
   });
 
+  test("ends in peace when nobody reads any more what it prints", async () => {
+    const started = await entrypoint(
+      `console.log("hello"); void Promise.reject(new Error("forgotten")); return [{ role: "assistant", content: "done" }];`,
+      0,
+    );
+    const url = await urlOf(started);
+    started.child.stdout.destroy();
+    started.child.stderr.destroy();
+    expect(await result(url, await start(url))).toMatchObject({ status: "success" });
+    expect(await result(url, await start(url))).toMatchObject({ status: "success" });
+    started.child.kill("SIGTERM");
+    expect(await started.exit).toBe(0);
+  });
+
   test("survives a promise that the workflow forgot", async () => {
     const started = await entrypoint(
       `void Promise.reject(new Error("forgotten")); return [{ role: "assistant", content: "done" }];`,

@@ -87,20 +87,27 @@ test("stopping ends a process group that ignores SIGTERM", async () => {
   await until(() => !pids.some(alive));
 });
 
-test("a killed parent leaves no process behind", async () => {
-  const script = join(folder, "parent.ts");
-  await writeFile(
-    script,
-    `import { startGuarded } from ${JSON.stringify(join(import.meta.dirname, "guarded-process.ts"))};
+test.each(["the parent", "the parent's whole group"])(
+  "SIGKILL to %s leaves no process behind",
+  async (whom) => {
+    const script = join(folder, "parent.ts");
+    await writeFile(
+      script,
+      `import { startGuarded } from ${JSON.stringify(join(import.meta.dirname, "guarded-process.ts"))};
      startGuarded([process.execPath, "-e", ${JSON.stringify(STUBBORN)}], {
        folder: ".", environment: {}, graceMs: 200, onLine: (line) => console.log(line),
      });
      setInterval(() => {}, 1000);`,
-  );
-  const parent = spawn(process.execPath, [script], { stdio: ["ignore", "pipe", "inherit"] });
-  const pids: number[] = [];
-  parent.stdout.on("data", (chunk: Buffer) => pids.push(...chunk.toString().trim().split(" ").map(Number)));
-  await until(() => pids.length === 2);
-  parent.kill("SIGKILL");
-  await until(() => !pids.some(alive));
-});
+    );
+    const parent = spawn(process.execPath, [script], {
+      stdio: ["ignore", "pipe", "inherit"],
+      detached: true,
+    });
+    const pids: number[] = [];
+    parent.stdout.on("data", (chunk: Buffer) => pids.push(...chunk.toString().trim().split(" ").map(Number)));
+    await until(() => pids.length === 2);
+    const { pid = 0 } = parent;
+    process.kill(whom === "the parent" ? pid : -pid, "SIGKILL");
+    await until(() => !pids.some(alive));
+  },
+);

@@ -35,6 +35,8 @@ export function startGuarded(
     cwd: options.folder,
     env: { ...options.environment, _OSMOSIS_GUARD_GRACE_MS: String(options.graceMs ?? 3000) },
     stdio: ["pipe", "pipe", "pipe"],
+    // In a group of its own: whoever kills ours must not take the guard before it has done its duty.
+    detached: true,
   });
   for (const stream of ["stdout", "stderr"] as const) {
     createInterface({ input: guard[stream] }).on("line", (line) => options.onLine(line, stream));
