@@ -85,7 +85,7 @@ function render(result: Result, mode: OutputMode, io: Io): string {
 
 function createProgram(run: Run, io: Io): Command {
   const program = new Command("osmosis")
-    .description("Evaluate an agent, train its model by reinforcement learning, serve the result.")
+    .description("Evaluate an agent, train its model by reinforcement learning, measure what it learned.")
     .version(`osmosis ${manifest.version}`, "-V, --version", "print the version")
     .helpOption("-h, --help", "show help")
     .option("--json", "answer with one JSON document (for programs and coding agents)")

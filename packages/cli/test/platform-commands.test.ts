@@ -48,6 +48,13 @@ describe("signing in", () => {
     expect((await run("auth", "whoami")).code).toBe(0);
   });
 
+  test("in a clone of a platform where nobody signed in, its address is told", async () => {
+    const env = { XDG_CONFIG_HOME: join(platform.folder, "nobody"), OSMOSIS_PLATFORM_URL: "" };
+    const ran = await platform.run(["dataset", "list", "--json"], { cwd: workspace, env });
+    expect(errorOf(ran)).toMatchObject({ code: "AUTH_REQUIRED" });
+    expect(errorOf(ran).hint).toContain(`osmosis auth login --platform ${platform.url}`);
+  });
+
   test("a token that cannot be sent is refused without being printed", async () => {
     const ran = await platform.run(["auth", "whoami", "--json"], {
       cwd: workspace,

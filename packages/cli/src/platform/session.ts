@@ -68,7 +68,7 @@ export async function openSession(context: Context, identity?: Identity): Promis
   const token = fromEnvironment ?? login?.token;
   if (token === undefined) {
     throw new OsmosisError("AUTH_REQUIRED", `You are not signed in at ${platformUrl}.`, {
-      hint: "Run `osmosis auth login`, or set OSMOSIS_TOKEN.",
+      hint: `Run \`osmosis auth login\`, or set OSMOSIS_TOKEN.${cloneHint(platformUrl, identity)}`,
       details: { platform_url: platformUrl },
     });
   }
@@ -85,6 +85,13 @@ export async function openSession(context: Context, identity?: Identity): Promis
     login,
     client: platformClient(context, platformUrl, { token, ...(identity === undefined ? {} : { identity }) }),
   };
+}
+
+/** A clone from another platform on this machine: nobody signed in there yet, so it was not asked. */
+function cloneHint(platformUrl: string, identity: Identity | undefined): string {
+  const origin = identity?.origin;
+  if (origin === undefined || origin === new URL(platformUrl).origin || !isLoopback(origin)) return "";
+  return ` This clone is of ${origin}: \`osmosis auth login --platform ${origin}\` signs in there.`;
 }
 
 /** Signed in, in the workspace around the current folder. Every call says which repository it is about. */
