@@ -55,13 +55,14 @@ async function runWithBundledNode() {
     return;
   }
   const { spawn } = await import("node:child_process");
-  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: "inherit" });
   // A terminal sends Ctrl-C to both processes; this one only has to outlive the other. A signal that was sent to this
-  // process alone is passed on.
+  // process alone is passed on. Listening begins before the start, so that no moment is left for a signal to end this
+  // process alone; the listeners run afterwards.
   const forward = (signal) => {
     if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
   };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, forward);
+  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: "inherit" });
   child.on("error", (error) => {
     process.stderr.write(`Error: cannot start ${node}: ${error.message}\n`);
     process.exit(1);
