@@ -26,8 +26,8 @@ const start = (): RunningCommand =>
     env: personalEnvironment(home),
   });
 
-/** Starts it, presses Ctrl-C when it says so, and sees that everything ends. */
-async function interruptAt(moment: string): Promise<string> {
+/** Starts it, presses Ctrl-C (or worse) when it says so, and sees that everything ends. */
+async function interruptAt(moment: string, signal: "SIGINT" | "SIGKILL" = "SIGINT"): Promise<string> {
   const quickstart = start();
   let hasEnded = false;
   void quickstart.ended.then(() => (hasEnded = true));
@@ -36,9 +36,9 @@ async function interruptAt(moment: string): Promise<string> {
     return quickstart.stderr().includes(moment);
   });
   expect((await processesOf(data)).length).toBeGreaterThan(0);
-  quickstart.kill("SIGINT");
+  quickstart.kill(signal);
   const ended = await quickstart.ended;
-  expect(ended).toMatchObject({ code: 130, stdout: "" });
+  expect(ended).toMatchObject({ code: signal === "SIGINT" ? 130 : null, stdout: "" });
   await nothingLeft(data);
   return ended.stderr;
 }
@@ -50,6 +50,10 @@ test("Ctrl-C while it makes the workspace leaves no process", async () => {
 test("Ctrl-C while it evaluates leaves no process", async () => {
   await interruptAt("rollouts ");
   await shorten();
+});
+
+test("SIGKILL while it evaluates leaves no process, either", async () => {
+  await interruptAt("rollouts ", "SIGKILL");
 });
 
 test("Ctrl-C while it trains leaves no process", async () => {
