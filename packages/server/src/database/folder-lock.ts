@@ -77,6 +77,7 @@ async function isAlive(holder: Holder): Promise<boolean> {
     return isCode(error, "EPERM");
   }
   const startedAt = await processStart(holder.pid);
+  if (startedAt === "ended") return false;
   return startedAt === undefined || holder.startedAt === undefined || startedAt === holder.startedAt;
 }
 
@@ -91,12 +92,17 @@ async function removeStale(path: string): Promise<void> {
   await rm(aside, { force: true });
 }
 
-/** Clock ticks since boot at which the process started: field 22 of its stat file. `undefined` where there is none. */
+/**
+ * Clock ticks since boot at which the process started: field 22 of its stat file. `undefined` where there is no such
+ * file; "ended" for a process that is over but that its parent has not asked about: in a container whose first process
+ * does not, a killed server would otherwise hold its folder for ever.
+ */
 async function processStart(pid: number): Promise<string | undefined> {
   try {
     const stat = await readFile(`/proc/${pid}/stat`, "utf8");
     // The second field, the command, may hold spaces and brackets: count from the last bracket.
-    return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return fields[0] === "Z" || fields[0] === "X" ? "ended" : fields[19];
   } catch {
     return undefined;
   }
