@@ -43,10 +43,15 @@ describe("the server process", { timeout: 120_000 }, () => {
   });
 
   test("ends when the one who supervises it is gone", async () => {
-    const server = start("--data", join(folder, "supervised"), "--port", "0", "--supervised");
+    const data = join(folder, "supervised");
+    const server = start("--data", data, "--port", "0", "--supervised");
     expect(await server.event()).toMatchObject({ event: "listening" });
+    // Nobody reads what it prints any more, either.
+    server.child.stdout?.destroy();
+    server.child.stderr?.destroy();
     server.child.stdin?.end();
     expect(await server.exitCode()).toBe(0);
+    await expect(stat(join(data, "server.lock"))).rejects.toMatchObject({ code: "ENOENT" });
   });
 
   test("a taken port is said with the remedy, and touches no data", async () => {
@@ -88,9 +93,10 @@ interface Started {
 function start(...args: string[]): Started {
   const { PATH, HOME } = process.env;
   const child = spawn(process.execPath, [join(import.meta.dirname, "main.ts"), "--json", ...args], {
-    stdio: ["pipe", "pipe", "ignore"],
+    stdio: ["pipe", "pipe", "pipe"],
     env: { PATH, HOME },
   });
+  child.stderr.resume();
   const exited = once(child, "exit");
   return {
     child,

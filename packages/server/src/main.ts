@@ -29,6 +29,9 @@ const log: Log = (entry) => {
   process.stderr.write(`${JSON.stringify({ time: new Date().toISOString(), ...entry })}\n`);
 };
 
+// Whoever reads what is printed may be gone; that must not stop the server from closing what it holds.
+for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
+
 try {
   await run();
   process.exit(0);

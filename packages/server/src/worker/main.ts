@@ -44,6 +44,9 @@ if (flags.platform === undefined || flags["token-file"] === undefined || flags.d
   process.exit(2);
 }
 
+// Whoever reads what is printed may be gone; that must not keep the worker from ending what it holds.
+for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
+
 const ending = new AbortController();
 /** Everything that is under way is told to end; what has not ended by then is left to the platform's recovery. */
 const LONGEST_END_MS = 15_000;
