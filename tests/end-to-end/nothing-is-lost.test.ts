@@ -86,7 +86,7 @@ async function submit(kind: "train" | "eval", label: string, lines: readonly str
     'model_path = "osmosis/tiny-agent"',
     'dataset = "multiply"',
   ];
-  const env = ["[env]", `EXECUTIONS = ${JSON.stringify(journal)}`, 'LATE_MS = "700"'];
+  const env = ["[env]", `EXECUTIONS = ${JSON.stringify(journal)}`, 'LATE_MS = "1000"'];
   await writeFile(join(platform.workspace, file), [...experiment, ...lines, ...env].join("\n"));
   const { resource } = await platform.answerOf(kind, "submit", file, "--yes");
   // The command's own envelope.
