@@ -16,13 +16,32 @@ test("a configuration of an experiment alone has every default", () => {
     advanced: { seed: 0, temperature: 0, top_p: 1, max_tokens: 1024 },
   });
   expect(TrainingRunConfig.parse({ experiment })).toMatchObject({
-    training: { lr: 1e-6, n_samples_per_prompt: 8, rollout_batch_size: 32, max_response_length: 8192 },
+    training: { lr: 1e-5, n_samples_per_prompt: 8, rollout_batch_size: 16, max_response_length: 8192 },
     sampling: { rollout_temperature: 1, rollout_top_p: 1 },
-    checkpoints: { eval_interval: 10, checkpoint_save_freq: 20 },
+    checkpoints: { eval_interval: 20, checkpoint_save_freq: 20 },
     advanced: { method: "lora", advantage: "centred", loss: "ppo", clip_low: 0.2, clip_high: 0.28 },
     secrets: { required: [] },
     env: {},
   });
+});
+
+test("the learning rate follows the method, the clip bounds the loss, and what is given stands", () => {
+  const parsed = (advanced: object, training = {}) =>
+    TrainingRunConfig.parse({ experiment, training, advanced });
+  expect(parsed({ method: "full" }).training.lr).toBe(1e-6);
+  expect(parsed({ method: "full" }, { lr: 3e-4 }).training.lr).toBe(3e-4);
+  expect(parsed({ loss: "gspo" }).advanced).toMatchObject({ clip_low: 3e-4, clip_high: 4e-4 });
+  expect(parsed({ loss: "gspo", clip_low: 0.1 }).advanced).toMatchObject({ clip_low: 0.1, clip_high: 4e-4 });
+});
+
+test("a trainer's key is a secret that the run requires", () => {
+  const advanced = { trainer: "https://trainer.example", trainer_api_key: "TRAINER_KEY" };
+  expect(faultsOf(TrainingRunConfig, { experiment, advanced })).toEqual([
+    "advanced.trainer_api_key names the secret TRAINER_KEY, which [secrets].required does not list",
+  ]);
+  expect(
+    faultsOf(TrainingRunConfig, { experiment, advanced, secrets: { required: ["TRAINER_KEY"] } }),
+  ).toEqual([]);
 });
 
 test("an unknown key is refused in every table", () => {

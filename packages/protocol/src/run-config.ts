@@ -75,12 +75,13 @@ export const EvaluationSettings = z.strictObject({
 export type EvaluationSettings = z.infer<typeof EvaluationSettings>;
 
 export const TrainingSettings = z.strictObject({
-  lr: z.number().positive().max(1).default(1e-6),
+  /** Without it 1e-5 for an adapter and 1e-6 for all weights. */
+  lr: z.number().positive().max(1).optional(),
   total_epochs: z.int().min(1).max(10_000).default(1),
   /** Rollouts per prompt: the size of a group. */
   n_samples_per_prompt: z.int().min(2).max(1024).default(8),
   /** Prompts per step. */
-  rollout_batch_size: z.int().min(1).max(4096).default(32),
+  rollout_batch_size: z.int().min(1).max(4096).default(16),
   /** Tokens that the first prompt of a rollout may have. */
   max_prompt_length: z.int().min(1).default(8192),
   /** Tokens that all answers of a rollout may have together; then its answers are empty, and it counts as truncated. */
@@ -101,11 +102,16 @@ export type SamplingSettings = z.infer<typeof SamplingSettings>;
 
 export const CheckpointSettings = z.strictObject({
   /** Validation on the held-out rows every so many steps and after the last one; 0 switches it off, as do no such rows. */
-  eval_interval: z.int().min(0).default(10),
+  eval_interval: z.int().min(0).default(20),
   /** A checkpoint every so many steps; the last step always makes one. */
   checkpoint_save_freq: z.int().min(1).default(20),
 });
 export type CheckpointSettings = z.infer<typeof CheckpointSettings>;
+
+/** Smallest and largest reward that the grader may give; anything else is a failure of the grader. */
+const rewardRange = z
+  .tuple([z.number(), z.number()])
+  .refine(([low, high]) => low < high, "must be [lowest, highest]");
 
 /** What `[advanced]` of an evaluation takes. */
 export const EvaluationAdvanced = z.strictObject({
@@ -123,30 +129,103 @@ export const EvaluationAdvanced = z.strictObject({
   top_p: z.number().positive().max(1).default(1),
   /** Tokens per model call at most. */
   max_tokens: z.int().min(1).default(1024),
+  reward_range: rewardRange.optional(),
 });
 export type EvaluationAdvanced = z.infer<typeof EvaluationAdvanced>;
 
-/** What `[advanced]` of a training run takes. */
+/** What `[advanced]` of a training run takes. `docs/algorithms.md` defines each algorithm. */
 export const TrainingAdvanced = z.strictObject({
   seed: z.int().min(0).max(0xffff_ffff).default(0),
+
+  // What is trained, and where.
   method: z.enum(["lora", "full"]).default("lora"),
   lora_rank: z.int().min(1).max(512).default(32),
   lora_alpha: z.number().positive().default(32),
+  /** Address of a trainer that speaks the Tinker wire, or `embedded`; without it the platform's own choice. */
+  trainer: z
+    .union([z.literal("embedded"), z.url({ protocol: /^https?$/ })], "must be an http(s) address or embedded")
+    .optional(),
+  /** Secret of `[secrets].required` that holds the trainer's API key. */
+  trainer_api_key: SecretName.optional(),
+  /** What the trainer calls the base model, where its name differs from the platform's. */
+  trainer_model: z.string().min(1).optional(),
+
+  // The rows.
   /** The first so many rows of the data set are never trained on; they are the validation rows. */
   holdout_rows: z.int().min(0).default(0),
-  advantage: z.enum(["centred", "group_std", "rloo"]).default("centred"),
-  loss: z.enum(["ppo", "importance_sampling", "cispo"]).default("ppo"),
-  clip_low: z.number().min(0).max(1).default(0.2),
-  clip_high: z.number().min(0).default(0.28),
-  aggregation: z.enum(["token_mean", "sequence_mean"]).default("token_mean"),
-  lr_schedule: z.enum(["constant", "linear"]).default("constant"),
+  /** Replaces groups whose rewards are all the same by groups of other prompts. */
+  dynamic_sampling: z.boolean().default(true),
+  /** Groups that a step may roll out, replacements included, as a multiple of `rollout_batch_size`. */
+  dynamic_sampling_cap: z.number().min(1).max(16).default(3),
+
+  // The algorithm.
+  advantage: z.enum(["centred", "group_std", "rloo", "max_rl", "dr_grpo"]).default("centred"),
+  loss: z.enum(["ppo", "importance_sampling", "cispo", "gspo"]).default("ppo"),
+  /** Distance of the ratio's bounds from 1; without them 0.2 and 0.28, and 0.0003 and 0.0004 for gspo. */
+  clip_low: z.number().min(0).max(1).optional(),
+  clip_high: z.number().min(0).optional(),
+  aggregation: z.enum(["token_mean", "sequence_mean", "dr_grpo"]).default("token_mean"),
+  /** What is done where trainer and sampler disagree about a token's probability; it is reported in any case. */
+  correction: z.enum(["none", "token_truncate", "token_mask", "sequence_mask"]).default("token_truncate"),
+  correction_cap: z.number().min(1).default(2),
+  /** Weight of the KL divergence to the model that training began with; 0 switches it off. */
+  kl_coef: z.number().min(0).default(0),
+  kl_estimator: z.enum(["k1", "k3"]).default("k3"),
+  /** Model whose log probabilities the policy is rewarded for, token by token (on-policy distillation). */
+  teacher_model: z.string().min(1).optional(),
+  teacher_coef: z.number().min(0).default(1),
+  /** What the grader's rewards count beside the teacher; 0 distils only. */
+  reward_coef: z.number().min(0).default(1),
+  entropy_coef: z.number().min(0).default(0),
+  /** Tokens before `max_response_length` in which a soft penalty grows from 0 to 1; 0 switches it off. */
+  overlong_cache: z.int().min(0).default(0),
+
+  // The optimiser.
+  lr_schedule: z.enum(["constant", "linear", "cosine"]).default("constant"),
   warmup_steps: z.int().min(0).default(0),
   grad_clip_norm: z.number().min(0).default(1),
   weight_decay: z.number().min(0).default(0),
-  /** A run stops itself after so many rollouts in a row failed without a reward. */
-  max_consecutive_failures: z.int().min(1).default(64),
+
+  // The loop.
   /** Ends the run after so many steps, whatever `total_epochs` says. */
   max_steps: z.int().min(1).optional(),
+  /** Rolls out later steps while earlier ones train; the curve then depends on timing. */
+  asynchronous: z.boolean().default(false),
+  /** Updates that the weights which sample a rollout may lag behind those that it trains; 0 is the synchronous loop. */
+  max_staleness: z.int().min(0).max(8).default(1),
+  /** Workers that may roll out for the run at once, the one that trains included. */
+  rollout_workers: z.int().min(1).max(256).default(1),
+
+  // What goes wrong.
+  reward_range: rewardRange.optional(),
+  /**
+   * What becomes of a group in which a rollout failed: `min_viable` trains with the others, `retry` runs the failed ones
+   * again first, `drop` leaves the group out.
+   */
+  group_policy: z.enum(["min_viable", "retry", "drop"]).default("min_viable"),
+  /** Rewards that a group needs at least to be trained with. */
+  group_min_size: z.int().min(2).default(2),
+  /** How often `retry` runs a rollout again. */
+  group_retries: z.int().min(1).max(10).default(2),
+  /** A run stops itself after so many rollouts in a row failed in one and the same way. */
+  max_consecutive_failures: z.int().min(1).default(64),
+
+  // What is kept, and when it is enough.
+  /** Newest checkpoints to keep beside the best one; 0 keeps all. */
+  keep_checkpoints: z.int().min(0).default(0),
+  /** Ends the run after so many validations in a row without a better reward; 0 switches it off. */
+  early_stop_patience: z.int().min(0).default(0),
+  /** Ends the run when a validation reaches this mean reward. */
+  early_stop_reward: z.number().optional(),
+
+  // Where else the curves go. Never able to stop a run.
+  /** Weights & Biases project; its key is the secret WANDB_API_KEY. */
+  wandb_project: z.string().min(1).optional(),
+  wandb_entity: z.string().min(1).optional(),
+  wandb_url: z.url({ protocol: /^https?$/ }).default("https://api.wandb.ai"),
+  /** Address of an MLflow tracking server; a token may be in the secret MLFLOW_TRACKING_TOKEN. */
+  mlflow_url: z.url({ protocol: /^https?$/ }).optional(),
+  mlflow_experiment: z.string().min(1).default("osmosis"),
 });
 export type TrainingAdvanced = z.infer<typeof TrainingAdvanced>;
 
@@ -204,5 +283,27 @@ export const TrainingRunConfig = z
         message: "is a required secret, too; keep one of the two",
       });
     }
-  });
+    const { trainer_api_key: key } = config.advanced;
+    if (key !== undefined && !config.secrets.required.includes(key)) {
+      context.addIssue({
+        code: "custom",
+        path: ["advanced", "trainer_api_key"],
+        message: `names the secret ${key}, which [secrets].required does not list`,
+      });
+    }
+  })
+  .transform((config) => ({
+    ...config,
+    training: { ...config.training, lr: config.training.lr ?? defaultLearningRate(config.advanced) },
+    advanced: {
+      ...config.advanced,
+      clip_low: config.advanced.clip_low ?? (config.advanced.loss === "gspo" ? 3e-4 : 0.2),
+      clip_high: config.advanced.clip_high ?? (config.advanced.loss === "gspo" ? 4e-4 : 0.28),
+    },
+  }));
 export type TrainingRunConfig = z.infer<typeof TrainingRunConfig>;
+
+/** An adapter takes about ten times the rate of all weights (https://thinkingmachines.ai/blog/lora). */
+function defaultLearningRate({ method }: TrainingAdvanced): number {
+  return method === "lora" ? 1e-5 : 1e-6;
+}

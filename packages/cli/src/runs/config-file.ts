@@ -154,7 +154,7 @@ function readable(message: string): string {
 }
 
 /** The keys that the table at a path could have. */
-function knownKeys(schema: z.ZodObject, path: readonly string[]): string[] {
+function knownKeys(schema: z.ZodType, path: readonly string[]): string[] {
   let at: z.ZodType = schema;
   for (const name of path) {
     const inner = unwrap(at);
@@ -168,11 +168,13 @@ function knownKeys(schema: z.ZodObject, path: readonly string[]): string[] {
 
 function unwrap(schema: z.ZodType): z.ZodType {
   let at = schema;
-  while (at instanceof z.ZodDefault || at instanceof z.ZodPrefault || at instanceof z.ZodOptional) {
+  for (;;) {
     // The schemas of this repository are made with zod's own classes, not its core's.
-    at = at.unwrap() as z.ZodType;
+    if (at instanceof z.ZodPipe) at = at.in as z.ZodType;
+    else if (at instanceof z.ZodDefault || at instanceof z.ZodPrefault || at instanceof z.ZodOptional) {
+      at = at.unwrap() as z.ZodType;
+    } else return at;
   }
-  return at;
 }
 
 async function findFile(candidates: readonly string[]): Promise<string | undefined> {

@@ -32,10 +32,13 @@ export function maxRl(epsilon: number): AdvantageEstimator {
 }
 
 /** The estimators by their names in `[advanced].advantage`. */
-export const ADVANTAGES = { centred, group_std: groupStd(1e-6), rloo } as const satisfies Record<
-  string,
-  AdvantageEstimator
->;
+export const ADVANTAGES = {
+  centred,
+  group_std: groupStd(1e-6),
+  rloo,
+  max_rl: maxRl(1e-6),
+  dr_grpo: centred,
+} as const satisfies Record<string, AdvantageEstimator>;
 
 function meanOf(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;

@@ -30,7 +30,11 @@ test.each<[Aggregation, number]>([
   ["sequence_mean", 0.75],
 ])("a summed loss is the %s", (aggregation, expected) => {
   // Two tokens with the loss 1 each, four with 0.5 each.
-  const batch = batchOf([groupOf(rollout(1, 2), rollout(0, 4))], { advantage: centred, aggregation });
+  const batch = batchOf([groupOf(rollout(1, 2), rollout(0, 4))], {
+    advantage: centred,
+    aggregation,
+    maxResponseTokens: 8,
+  });
   expect(lossOf(batch, (tokens) => (tokens === 2 ? 1 : 0.5))).toBeCloseTo(expected, 6);
 });
 
@@ -38,6 +42,7 @@ test("the branches of a rollout share its weight and its advantage", () => {
   const { data_B } = batchOf([groupOf(rollout(1, 3, 1), rollout(0, 4))], {
     advantage: centred,
     aggregation: "sequence_mean",
+    maxResponseTokens: 8,
   });
   expect(data_B.map(({ weights_T }) => weights_T)).toEqual([
     [0, 1 / 8, 1 / 8, 1 / 8],
@@ -55,6 +60,7 @@ test("a datum is what was sampled: ids, mask and the sampler's log probabilities
   const { data_B } = batchOf([groupOf(rollout(1, 2), rollout(0, 2))], {
     advantage: centred,
     aggregation: "token_mean",
+    maxResponseTokens: 8,
   });
   expect(data_B[0]).toEqual({
     tokens_T: [5, 10, 11],
@@ -72,7 +78,7 @@ test("groups without variance and rollouts without a reward are left out and cou
       groupOf(rollout(null, 2), rollout(1, 2)),
       groupOf(rollout(1), rollout(0, 2)),
     ],
-    { advantage: centred, aggregation: "token_mean" },
+    { advantage: centred, aggregation: "token_mean", maxResponseTokens: 8 },
   );
   expect(batch).toMatchObject({ groupsLeftOut: 3, rolloutsLeftOut: 3, sampledTokens: 4 });
   // Twelve sampled tokens have a reward, so that leaving groups out changes no weight.
@@ -88,6 +94,7 @@ test("a sequence without a sampled token is no datum", () => {
   const { data_B } = batchOf([groupOf(one, rollout(0, 1))], {
     advantage: centred,
     aggregation: "token_mean",
+    maxResponseTokens: 8,
   });
   expect(data_B).toHaveLength(2);
 });

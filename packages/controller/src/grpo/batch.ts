@@ -10,9 +10,10 @@ export type Group = {
 
 /**
  * How the loss of the tokens becomes one number. `token_mean`: every sampled token of the step counts the same.
- * `sequence_mean`: every rollout counts the same.
+ * `sequence_mean`: every rollout counts the same. `dr_grpo`: every token counts the same in every step, 1 over the
+ * rollouts and their longest possible answer (arXiv 2503.20783).
  */
-export type Aggregation = "token_mean" | "sequence_mean";
+export type Aggregation = "token_mean" | "sequence_mean" | "dr_grpo";
 
 export type TrainingBatch = {
   readonly data_B: readonly Datum[];
@@ -33,13 +34,21 @@ export type TrainingBatch = {
  */
 export function batchOf(
   groups_P: readonly Group[],
-  options: { readonly advantage: AdvantageEstimator; readonly aggregation: Aggregation },
+  options: {
+    readonly advantage: AdvantageEstimator;
+    readonly aggregation: Aggregation;
+    /** Tokens that a rollout may sample; the constant of `dr_grpo`. */
+    readonly maxResponseTokens: number;
+  },
 ): TrainingBatch {
   const rewarded_P = groups_P.map(rewardedOf);
   const rewarded = rewarded_P.flat();
   const totalTokens = sum(rewarded.map(({ tokens }) => tokens));
-  const weightOf = (tokens: number): number =>
-    options.aggregation === "token_mean" ? 1 / totalTokens : 1 / (rewarded.length * tokens);
+  const weightOf = {
+    token_mean: () => 1 / totalTokens,
+    sequence_mean: (tokens: number) => 1 / (rewarded.length * tokens),
+    dr_grpo: () => 1 / (rewarded.length * options.maxResponseTokens),
+  }[options.aggregation];
 
   const teaching_P = rewarded_P.filter((group) => new Set(group.map(({ reward }) => reward)).size > 1);
   const data_B = teaching_P.flatMap((group) => {

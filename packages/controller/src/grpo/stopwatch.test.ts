@@ -17,7 +17,10 @@ test("a step's speed is that of what it did itself: rollouts of an earlier life 
   await watch.time("train", async () => (milliseconds += 500));
   const group = { rollouts_G: rollouts, rewards_G: rollouts.map(({ reward }) => reward) };
   expect(
-    watch.metrics(rollouts, batchOf([group], { advantage: centred, aggregation: "token_mean" })),
+    watch.metrics(
+      rollouts,
+      batchOf([group], { advantage: centred, aggregation: "token_mean", maxResponseTokens: 8 }),
+    ),
   ).toEqual({
     "perf/rollout_time": 2,
     "perf/train_time": 0.5,

@@ -1,17 +1,15 @@
-import type { LossSpec } from "@osmosis/engine";
-import type { TrainingRunConfig } from "@osmosis/protocol";
 import { failureGuard, noneScored } from "../rollout/collect-rollouts.ts";
 import type { RunEnd } from "../run-ports.ts";
 import { ADVANTAGES } from "./advantages.ts";
 import { batchOf } from "./batch.ts";
-import type { TrainingBatch } from "./batch.ts";
-import { finite, rolloutMetrics, updateMetrics, validationMetrics } from "./metrics.ts";
+import { finite, rolloutMetrics, validationMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { learningRate, stepsOf } from "./schedule.ts";
 import { stepSummary, warnAboutSampling } from "./step-log.ts";
 import { VALIDATION_TEMPERATURE, groupsOf, trainingRollouts, validationRollouts } from "./step-rollouts.ts";
 import { createStopwatch } from "./stopwatch.ts";
 import type { TrainRunOptions } from "./train-options.ts";
+import { update } from "./update.ts";
 
 /**
  * Group-relative policy optimisation, on policy: every step samples groups of rollouts with the newest weights, and makes
@@ -48,6 +46,7 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     const batch = batchOf(groups_P, {
       advantage: ADVANTAGES[advanced.advantage],
       aggregation: advanced.aggregation,
+      maxResponseTokens: config.training.max_response_length,
     });
     const lr = learningRate(config, { step, totalSteps });
     const updated = await watch.time("train", () => update(batch, lr, options));
@@ -78,52 +77,6 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     ports.log({ level: "info", step: `step ${step}`, message: stepSummary(metrics, { step, totalSteps }) });
   }
   return { status: "finished" };
-}
-
-/** One gradient over the whole batch and one step of the optimiser; neither when there is nothing to learn from. */
-async function update(
-  batch: TrainingBatch,
-  learningRate: number,
-  { config, model, ports }: TrainRunOptions,
-): Promise<Metrics> {
-  const { advanced, sampling } = config;
-  const counts = {
-    "train/lr": learningRate,
-    "train/groups_left_out": batch.groupsLeftOut,
-    "train/rollouts_left_out": batch.rolloutsLeftOut,
-  };
-  if (batch.data_B.length === 0) return { ...counts, "train/updated": 0 };
-  const loss = lossOf(advanced);
-  const result = await model.forwardBackward(batch.data_B, loss, {
-    temperature: sampling.rollout_temperature,
-  });
-  const { gradNorm, updated } = await model.optimStep({
-    learningRate,
-    beta1: 0.9,
-    beta2: 0.95,
-    epsilon: 1e-8,
-    weightDecay: advanced.weight_decay,
-    gradClipNorm: advanced.grad_clip_norm,
-  });
-  if (!updated) {
-    ports.log({
-      level: "warning",
-      step: "train",
-      message: "The gradient was not finite; the update was skipped.",
-    });
-  }
-  return {
-    ...counts,
-    ...updateMetrics(batch, result, loss),
-    "train/grad_norm": gradNorm,
-    "train/updated": updated ? 1 : 0,
-  };
-}
-
-function lossOf({ loss, clip_low, clip_high }: TrainingRunConfig["advanced"]): LossSpec {
-  return loss === "importance_sampling"
-    ? { type: loss }
-    : { type: loss, clipLow: 1 - clip_low, clipHigh: 1 + clip_high };
 }
 
 function failed(error: string): RunEnd {
