@@ -21,6 +21,8 @@ export type {
   SampleRequest,
   SampleResult,
   Sampler,
+  ScoredSequence,
+  Scorer,
   TrainMethod,
   TrainableModel,
   TrainingService,

@@ -111,6 +111,28 @@ export interface TrainableModel extends Sampler {
   loadState(folder: string): Promise<void>;
 }
 
+/** A frozen model that says how probable it finds sequences: the reference or the teacher of a training run. */
+export interface Scorer extends AsyncDisposable {
+  /** Longest sequence, in tokens. */
+  readonly contextLength: number;
+  /**
+   * Natural-log probability of each token given those before it, one array of length T per sequence; 0 at index 0 and
+   * where the sequence's mask is 0, where it may never be computed.
+   *
+   * @throws OsmosisError `VALIDATION` when a sequence exceeds the context or has a token that the model does not know.
+   */
+  logprobs(
+    sequences_B: readonly ScoredSequence[],
+    options?: ForwardOptions,
+  ): Promise<readonly Float32Array[]>;
+}
+
+export type ScoredSequence = {
+  readonly tokens_T: readonly number[];
+  /** Not 0 where the log probability is wanted; without it everywhere. A datum's `weights_T` will do. */
+  readonly weights_T?: readonly number[];
+};
+
 export type ForwardOptions = {
   /** Divides the logits, so that log probabilities are those of the distribution that was sampled from. */
   readonly temperature?: number;
@@ -130,6 +152,8 @@ export type ModelSource = {
 /** Where models are opened. The caller disposes what it opens. */
 export interface TrainingService extends AsyncDisposable {
   openSampler(source: ModelSource): Promise<Sampler>;
+  /** Opens a model that is neither trained nor sampled: the model with its adapter, if it has one, as it is. */
+  openScorer(source: ModelSource): Promise<Scorer>;
   createModel(
     source: ModelSource,
     options: { readonly method: TrainMethod; readonly seed: number },

@@ -13,7 +13,7 @@ import type {
 } from "../service.ts";
 
 export type Command =
-  | { readonly type: "openSampler"; readonly source: ModelSource }
+  | { readonly type: "openSampler" | "openScorer"; readonly source: ModelSource }
   | {
       readonly type: "createModel";
       readonly source: ModelSource;
@@ -27,6 +27,12 @@ export type Command =
       readonly loss: LossSpec;
       readonly temperature: number;
       readonly gradient: boolean;
+    }
+  | {
+      readonly type: "score";
+      readonly model: number;
+      readonly data: PackedData;
+      readonly temperature: number;
     }
   | { readonly type: "optimStep"; readonly model: number; readonly params: AdamParams }
   | { readonly type: "sample"; readonly model: number; readonly request: Omit<SampleRequest, "signal"> }
@@ -44,8 +50,10 @@ export type Opened = { readonly model: number; readonly contextLength: number };
 /** The answer to each command. */
 export type Answers = {
   readonly openSampler: Opened;
+  readonly openScorer: Opened;
   readonly createModel: Opened;
   readonly evaluate: ForwardBackwardResult;
+  readonly score: Pick<ForwardBackwardResult, "logprobs_B_T">;
   readonly optimStep: OptimStepResult;
   readonly sample: SampleResult;
   readonly endConversation: null;

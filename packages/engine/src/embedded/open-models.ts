@@ -5,7 +5,15 @@ import type { ModelConfig } from "../model-config.ts";
 import { initialiseAdapter } from "../model/adapter.ts";
 import { readModelFolder } from "../model/model-folder.ts";
 import type { Weights } from "../safetensors.ts";
-import type { AdamParams, Datum, LossSpec, ModelSource, SampleRequest, TrainMethod } from "../service.ts";
+import type {
+  AdamParams,
+  Datum,
+  ForwardBackwardResult,
+  LossSpec,
+  ModelSource,
+  SampleRequest,
+  TrainMethod,
+} from "../service.ts";
 import { readAdapterFolder } from "../training/adapter-folder.ts";
 import { checkData } from "../training/check-data.ts";
 import { loadState, saveState, saveWeights } from "../training/checkpoint.ts";
@@ -30,6 +38,16 @@ export type OpenSampler = {
   close(): Promise<void>;
 };
 
+/** A model that only says how probable sequences are. */
+export type OpenScorer = {
+  readonly config: ModelConfig;
+  score(
+    data_B: readonly Datum[],
+    options: { readonly temperature: number },
+  ): Promise<Pick<ForwardBackwardResult, "logprobs_B_T">>;
+  close(): Promise<void>;
+};
+
 /** A model under training. Its training calls run one after the other, in the order in which they were made. */
 export type OpenModel = OpenSampler & {
   evaluate(
@@ -45,13 +63,38 @@ export type OpenModel = OpenSampler & {
 };
 
 export async function openSampler(environment: Environment, source: ModelSource): Promise<OpenSampler> {
-  const { threads, openSamplingEngine } = environment;
-  const runtime = await loadRuntime({ threads });
-  const { config, weights } = await readModelFolder(source.folder);
-  const adapter = source.adapter === undefined ? undefined : await readAdapterFolder(source.adapter, config);
-  const merged = adapter === undefined ? weights : await mergeAdapter(runtime, config, weights, adapter);
-  const engine = await openSamplingEngine({ config, weights: merged, version: 0 });
+  const { config, weights } = await readMerged(environment, source);
+  const engine = await environment.openSamplingEngine({ config, weights, version: 0 });
   return { config, ...samplingHalf(engine) };
+}
+
+export async function openScorer(environment: Environment, source: ModelSource): Promise<OpenScorer> {
+  const { config, weights } = await readMerged(environment, source);
+  const openRunner = await chooseRunner(weights, environment);
+  const trainer = createTrainer({ config, weights, openRunner, frozen: true });
+  const inOrder = createQueue();
+  return {
+    config,
+    score: (data_B, { temperature }) =>
+      inOrder(async () => {
+        const loss = { type: "cross_entropy" } as const;
+        checkData(data_B, loss, config);
+        const { logprobs_B_T } = await trainer.evaluate(data_B, loss, { temperature, gradient: false });
+        return { logprobs_B_T };
+      }),
+    close: () => inOrder(() => trainer.release()),
+  };
+}
+
+/** A model with the effect of its adapter in its own weights. */
+async function readMerged(
+  { threads }: Environment,
+  source: ModelSource,
+): Promise<{ readonly config: ModelConfig; readonly weights: Weights }> {
+  const { config, weights } = await readModelFolder(source.folder);
+  if (source.adapter === undefined) return { config, weights };
+  const adapter = await readAdapterFolder(source.adapter, config);
+  return { config, weights: await mergeAdapter(await loadRuntime({ threads }), config, weights, adapter) };
 }
 
 export async function openModel(

@@ -1,7 +1,7 @@
 import { Worker } from "node:worker_threads";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import { createCallFlags, endNativeCalls, endNativeCallsBlocking } from "../graph/native-calls.ts";
-import type { ForwardOptions, Sampler, TrainableModel, TrainingService } from "../service.ts";
+import type { ForwardOptions, Sampler, Scorer, TrainableModel, TrainingService } from "../service.ts";
 import {
   fromFailure,
   packData,
@@ -35,6 +35,7 @@ export function createEmbeddedService({ threads }: { readonly threads: number })
   const thread = startThread(threads);
   return {
     openSampler: async (source) => sampler(thread.call, await thread.call({ type: "openSampler", source })),
+    openScorer: async (source) => scorer(thread.call, await thread.call({ type: "openScorer", source })),
     createModel: async (source, options) =>
       trainable(thread.call, await thread.call({ type: "createModel", source, ...options })),
     [Symbol.asyncDispose]: thread.stop,
@@ -49,6 +50,33 @@ function sampler(call: Call, { model, contextLength }: Opened): Sampler {
     endConversation(conversation) {
       // Nothing is left to forget when the thread has stopped.
       call({ type: "endConversation", model, conversation }).catch(() => {});
+    },
+    [Symbol.asyncDispose]: async () => {
+      await call({ type: "close", model }).catch(() => {});
+    },
+  };
+}
+
+function scorer(call: Call, { model, contextLength }: Opened): Scorer {
+  return {
+    contextLength,
+    async logprobs(sequences_B, { temperature = 1 }: ForwardOptions = {}) {
+      const data = packData(
+        sequences_B.map(({ tokens_T, weights_T }) => {
+          const zeros = tokens_T.map(() => 0);
+          return {
+            tokens_T,
+            weights_T: weights_T ?? tokens_T.map(() => 1),
+            advantages_T: zeros,
+            samplerLogprobs_T: zeros,
+          };
+        }),
+      );
+      const { logprobs_B_T } = await call(
+        { type: "score", model, data, temperature },
+        { transfer: [data.values.buffer as ArrayBuffer] }, // packData allocates it unshared
+      );
+      return logprobs_B_T;
     },
     [Symbol.asyncDispose]: async () => {
       await call({ type: "close", model }).catch(() => {});

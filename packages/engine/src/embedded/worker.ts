@@ -15,7 +15,14 @@ import {
   type FromWorker,
   type ToWorker,
 } from "./messages.ts";
-import { openModel, openSampler, type OpenModel, type OpenSampler } from "./open-models.ts";
+import {
+  openModel,
+  openSampler,
+  openScorer,
+  type OpenModel,
+  type OpenSampler,
+  type OpenScorer,
+} from "./open-models.ts";
 
 const { threads, callFlags } = WorkerData.parse(workerData);
 countNativeCalls(callFlags);
@@ -23,7 +30,8 @@ const port = parentPort;
 if (port === null) throw new Error("this file is the entry of a worker thread");
 
 const environment = { threads, callFlags, openSamplingEngine, pause: () => setImmediate() };
-const models = new Map<number, OpenModel | OpenSampler>();
+type Opened = OpenModel | OpenSampler | OpenScorer;
+const models = new Map<number, Opened>();
 const running = new Map<number, AbortController>();
 let lastModel = 0;
 
@@ -49,13 +57,17 @@ async function execute(command: Command, signal: AbortSignal): Promise<Answers[k
   switch (command.type) {
     case "openSampler":
       return register(await openSampler(environment, command.source));
+    case "openScorer":
+      return register(await openScorer(environment, command.source));
     case "createModel":
       return register(await openModel(environment, command.source, command));
     case "sample":
-      return find(command.model).sample({ ...command.request, signal });
+      return findSampler(command.model).sample({ ...command.request, signal });
     case "endConversation":
-      models.get(command.model)?.endConversation(command.conversation);
+      if (models.has(command.model)) findSampler(command.model).endConversation(command.conversation);
       return null;
+    case "score":
+      return findScorer(command.model).score(unpackData(command.data), command);
     case "evaluate":
       return findTrainable(command.model).evaluate(unpackData(command.data), command.loss, command);
     case "optimStep":
@@ -74,15 +86,27 @@ async function execute(command: Command, signal: AbortSignal): Promise<Answers[k
   }
 }
 
-function register(opened: OpenModel | OpenSampler) {
+function register(opened: Opened) {
   const model = ++lastModel;
   models.set(model, opened);
   return { model, contextLength: opened.config.contextLength };
 }
 
-function find(model: number): OpenModel | OpenSampler {
+function find(model: number): Opened {
   const opened = models.get(model);
   if (opened === undefined) throw new Error(`model ${model} is closed`);
+  return opened;
+}
+
+function findSampler(model: number): OpenModel | OpenSampler {
+  const opened = find(model);
+  if (!("sample" in opened)) throw new Error(`model ${model} was opened for scoring only`);
+  return opened;
+}
+
+function findScorer(model: number): OpenScorer {
+  const opened = find(model);
+  if (!("score" in opened)) throw new Error(`model ${model} was not opened for scoring`);
   return opened;
 }
 

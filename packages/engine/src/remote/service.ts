@@ -85,6 +85,14 @@ export function createRemoteService(
       });
     },
 
+    openScorer: async () => {
+      throw new OsmosisError(
+        "VALIDATION",
+        "A remote trainer cannot tell the log probabilities of a reference or a teacher.",
+        { hint: "Set kl_coef to 0 and leave teacher_model out, or use the embedded trainer." },
+      );
+    },
+
     createModel: async (source, settings) => createRemoteModel(await session(), source, settings),
 
     async [Symbol.asyncDispose]() {

@@ -42,11 +42,13 @@ export function createTrainer(options: {
   readonly config: ModelConfig;
   readonly weights: Weights;
   readonly adapter?: Adapter;
+  /** Nothing is trained: there are log probabilities, but no gradients, and no memory for them. */
+  readonly frozen?: boolean;
   /** Where micro-batches run: gets everything that is fed to all of them, and the names of what training changes. */
   readonly openRunner: (parameters: Feeds, changing: readonly string[]) => BatchRunner;
 }): Trainer {
   const { config, weights, adapter, openRunner } = options;
-  const trainable = adapter?.weights ?? weights;
+  const trainable: Weights = options.frozen === true ? new Map() : (adapter?.weights ?? weights);
   const adam = createAdamState(trainable);
   const gradients = new Map<string, Float32Array>();
   const cost = microBatchCost(config);
