@@ -1,6 +1,7 @@
 import type { ForwardBackwardResult, LossSpec } from "@osmosis/engine";
 import type { RolloutRecord } from "@osmosis/protocol";
 import { isSkipped } from "../evaluation/results.ts";
+import { behaviourMetrics } from "./behaviour-metrics.ts";
 import type { Group, TrainingBatch } from "./batch.ts";
 
 /** Names and values of a step's curves; values are finite. */
@@ -26,6 +27,7 @@ export function rolloutMetrics(
     "rollout/temperature": facts.temperature,
     ...groupMetrics(groups_P),
     ...outcomeMetrics(rollouts),
+    ...behaviourMetrics(rollouts, passes),
     "rollout/response_lengths": mean(sampled.map(({ completion_tokens }) => completion_tokens)),
     "rollout/response_len/max": largest(sampled.map(({ completion_tokens }) => completion_tokens)),
     "rollout/total_lengths": mean(sampled.map(totalLength)),

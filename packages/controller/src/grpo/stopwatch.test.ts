@@ -27,6 +27,7 @@ test("a step's speed is that of what it did itself: rollouts of an earlier life 
     "perf/step_time": 2.5,
     // 2 of the 3 rollouts in 2 s; 3 sequences of 51 tokens in half a second.
     "perf/sample_tokens_per_second": 50,
+    "perf/rollouts_per_minute": 60,
     "perf/train_tokens_per_second": 306,
   });
 });

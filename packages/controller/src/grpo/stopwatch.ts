@@ -24,14 +24,14 @@ export function createStopwatch(clock: Clock, recorded: readonly RolloutRecord[]
       return result;
     },
     metrics(rollouts, batch) {
-      const sampledTokens = rollouts
-        .filter((rollout) => !recorded.includes(rollout))
-        .reduce((sum, { completion_tokens }) => sum + completion_tokens, 0);
+      const run = rollouts.filter((rollout) => !recorded.includes(rollout));
+      const sampledTokens = run.reduce((sum, { completion_tokens }) => sum + completion_tokens, 0);
       const trainedTokens = batch.data_B.reduce((sum, { tokens_T }) => sum + tokens_T.length, 0);
       return {
         ...Object.fromEntries(Object.entries(seconds).map(([phase, value]) => [`perf/${phase}_time`, value])),
         "perf/step_time": (clock.now() - startedAt) / 1000,
         "perf/sample_tokens_per_second": sampledTokens / (seconds.rollout ?? 0),
+        "perf/rollouts_per_minute": (60 * run.length) / (seconds.rollout ?? 0),
         "perf/train_tokens_per_second": trainedTokens / (seconds.train ?? 0),
       };
     },

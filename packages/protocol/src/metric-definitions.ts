@@ -1,0 +1,263 @@
+/** The groups in which `docs/metrics.md` and the dashboard show metrics, in their order. */
+export const METRIC_GROUPS = [
+  "Reward",
+  "Group signal",
+  "Policy",
+  "Length and behaviour",
+  "Optimiser",
+  "Staleness",
+  "Throughput",
+  "Health",
+  "Validation",
+] as const;
+
+export type MetricDefinition = {
+  /** A part in angle brackets stands for any word: `rollout/outcome/<outcome>`. */
+  readonly key: string;
+  readonly group: (typeof METRIC_GROUPS)[number];
+  readonly unit:
+    | "reward"
+    | "share"
+    | "count"
+    | "tokens"
+    | "seconds"
+    | "nats"
+    | "ratio"
+    | "updates"
+    | "1/s"
+    | "1/min"
+    | "1";
+  /** One sentence: over what, divided by what, by which estimator. */
+  readonly definition: string;
+};
+
+/**
+ * Every number that a training step commits. The key is what `--json`, exports and trackers call it. "Rollouts" are the
+ * training rollouts of the step; "rewarded" are those whose grader gave a reward; "sampled" those with at least one
+ * token of the policy. A mean of nothing, and what is not finite, is left out of the step.
+ */
+export const METRICS: readonly MetricDefinition[] = [
+  ...group("Reward", [
+    ["rollout/raw_reward", "reward", "Mean reward of the rewarded rollouts, as the grader gave it."],
+    [
+      "rollout/reward_std",
+      "reward",
+      "Standard deviation (population) of the rewards of the rewarded rollouts.",
+    ],
+    ["rollout/reward_min", "reward", "Smallest reward."],
+    ["rollout/reward_max", "reward", "Largest reward."],
+    ["rollout/pass_rate", "share", "Rollouts with a reward of at least 1, divided by `rollout/n`."],
+    [
+      "rollout/n",
+      "count",
+      "Rollouts whose outcome is none of provider, sandbox, lost and cancelled: the denominator of the pass rate. One without a reward counts, and has not passed.",
+    ],
+    ["rollout/scored", "count", "Rewarded rollouts: the denominator of the mean reward."],
+    ["rollout/temperature", "1", "Temperature that the training rollouts were sampled with."],
+  ]),
+  ...group("Group signal", [
+    [
+      "rollout/group/all_same",
+      "share",
+      "Groups whose rewards are all equal, so that they teach nothing, divided by the groups with at least one reward.",
+    ],
+    [
+      "rollout/group/all_good",
+      "share",
+      "Groups in which every reward passes, divided by the groups with a reward.",
+    ],
+    [
+      "rollout/group/all_bad",
+      "share",
+      "Groups in which no reward passes, divided by the groups with a reward.",
+    ],
+    ["rollout/group/mixed", "share", "Groups with and without passes, divided by the groups with a reward."],
+    [
+      "train/groups_left_out",
+      "count",
+      "Groups that the update left out: all their rewards are the same, or fewer than two of them have one.",
+    ],
+    [
+      "train/rollouts_left_out",
+      "count",
+      "Rollouts that the update left out: no reward, or no sampled token.",
+    ],
+  ]),
+  ...group("Policy", [
+    [
+      "train/entropy_loss",
+      "nats",
+      "Mean entropy of the policy's whole next-token distribution at the sampled tokens of the batch, before the update.",
+    ],
+    [
+      "train/train_rollout_kl",
+      "nats",
+      "KL divergence between sampler and trainer per sampled token of the batch, by the estimator k3: mean of e^d − 1 − d, d = trainer's log probability minus sampler's.",
+    ],
+    ["train/train_rollout_logprob_abs_diff", "nats", "Mean of |d| over the sampled tokens of the batch."],
+    [
+      "train/train_rollout_logprob_abs_diff_max",
+      "nats",
+      "Largest |d| among the sampled tokens of the batch.",
+    ],
+    [
+      "train/pg_clipfrac",
+      "share",
+      "Sampled tokens of the batch whose loss is clipped, at either bound, divided by all sampled tokens of the batch.",
+    ],
+    [
+      "train/clip_fraction/low",
+      "share",
+      "Tokens that are clipped at the lower bound of the ratio; of PPO only those with a negative advantage, which alone it clips there.",
+    ],
+    [
+      "train/clip_fraction/high",
+      "share",
+      "Tokens that are clipped at the upper bound of the ratio; of PPO only those with a positive advantage.",
+    ],
+  ]),
+  ...group("Length and behaviour", [
+    [
+      "rollout/response_lengths",
+      "tokens",
+      "Mean of the tokens that the policy sampled, over the sampled rollouts.",
+    ],
+    ["rollout/response_len/max", "tokens", "Most tokens that the policy sampled in one rollout."],
+    [
+      "rollout/response_len/passed",
+      "tokens",
+      "Mean of the sampled tokens over the rewarded, sampled rollouts that pass.",
+    ],
+    [
+      "rollout/response_len/failed",
+      "tokens",
+      "Mean of the sampled tokens over the rewarded, sampled rollouts that do not pass.",
+    ],
+    [
+      "rollout/prompt_len",
+      "tokens",
+      "Mean of the tokens of all prompts of a rollout together, over the sampled rollouts.",
+    ],
+    [
+      "rollout/total_lengths",
+      "tokens",
+      "Mean of the tokens that a rollout brings into training, prompts and tool results included, over the sampled rollouts.",
+    ],
+    ["rollout/truncated_ratio", "share", "Rollouts with the outcome truncated, divided by all rollouts."],
+    ["rollout/turns", "count", "Mean of the model's messages in a rollout, over the sampled rollouts."],
+    [
+      "rollout/tool_calls",
+      "count",
+      "Mean of the tool calls in a rollout's messages, over the sampled rollouts.",
+    ],
+    ["rollout/model_calls", "count", "Mean of the calls to the model, over all rollouts."],
+  ]),
+  ...group("Optimiser", [
+    [
+      "train/loss",
+      "1",
+      "The loss of the update, aggregated as `[advanced].aggregation` says, before the update.",
+    ],
+    ["train/grad_norm", "1", "Euclidean norm of the whole gradient, before it is clipped."],
+    ["train/lr", "1", "Learning rate of the update."],
+    [
+      "train/updated",
+      "1",
+      "1 when the weights were updated; 0 when no group taught anything, or the gradient was not finite.",
+    ],
+    ["train/tokens", "tokens", "Sampled tokens in the batch of the update."],
+    ["train/sequences", "count", "Token sequences in the batch: one for each branch of a conversation."],
+  ]),
+  ...group("Staleness", [
+    [
+      "rollout/staleness/mean",
+      "updates",
+      "Mean age of the oldest weights that sampled a token of a rollout, in updates before those that the step began with, over the sampled rollouts.",
+    ],
+    ["rollout/staleness/max", "updates", "Largest such age."],
+    [
+      "rollout/mixed_versions",
+      "share",
+      "Sampled rollouts whose tokens come from more than one version of the weights, divided by the sampled rollouts.",
+    ],
+  ]),
+  ...group("Throughput", [
+    ["perf/step_time", "seconds", "From the beginning of the step to its commit."],
+    [
+      "perf/rollout_time",
+      "seconds",
+      "Of the step, in rolling out. Rollouts of an earlier life of the run took none of it.",
+    ],
+    ["perf/train_time", "seconds", "Of the step, in gradient and update."],
+    ["perf/update_weights_time", "seconds", "Of the step, in handing the weights to the sampler."],
+    ["perf/validation_time", "seconds", "Of the step, in validation; absent where none was due."],
+    [
+      "perf/sample_tokens_per_second",
+      "1/s",
+      "Sampled tokens of the rollouts that ran in this step, by `perf/rollout_time`.",
+    ],
+    ["perf/train_tokens_per_second", "1/s", "Tokens of the batch, prompts included, by `perf/train_time`."],
+    ["perf/rollouts_per_minute", "1/min", "Rollouts that ran in this step, by `perf/rollout_time`."],
+    [
+      "rollout/duration_seconds/mean",
+      "seconds",
+      "Mean time of a rollout from start to end, over all rollouts.",
+    ],
+    ["rollout/duration_seconds/max", "seconds", "Longest time of a rollout."],
+  ]),
+  ...group("Health", [
+    [
+      "rollout/outcome/<outcome>",
+      "count",
+      "Rollouts that ended so; those of `ok` always, of the others where there are some. `grader` counts failed judges, `timeout` workflows over their deadline.",
+    ],
+    [
+      "rollout/errored_ratio",
+      "share",
+      "Rollouts whose outcome is neither ok nor truncated nor cancelled, divided by the rollouts that were not cancelled.",
+    ],
+    ["rollout/empty", "count", "Rollouts in which the policy sampled no token."],
+    [
+      "rollout/prefix_breaks",
+      "count",
+      "Model calls whose prompt did not extend the token ids of the call before it: the client changed its history.",
+    ],
+  ]),
+  ...group("Validation", [
+    [
+      "eval/validation/reward",
+      "reward",
+      "Mean reward of the rewarded validation rollouts: one greedy rollout of each held-out row, with the weights after the step.",
+    ],
+    [
+      "eval/validation/pass_rate",
+      "share",
+      "Validation rollouts with a reward of at least 1, divided by `eval/validation/n`.",
+    ],
+    [
+      "eval/validation/n",
+      "count",
+      "Validation rollouts whose outcome is none of provider, sandbox, lost and cancelled.",
+    ],
+    ["eval/validation/scored", "count", "Rewarded validation rollouts."],
+    ["eval/validation/temperature", "1", "Temperature of the validation rollouts."],
+  ]),
+];
+
+/** The definition that a key falls under; undefined for a key that no step of ours commits. */
+export function metricDefinition(key: string): MetricDefinition | undefined {
+  return BY_KEY.get(key) ?? PATTERNS.find(({ pattern }) => pattern.test(key))?.metric;
+}
+
+function group(
+  name: MetricDefinition["group"],
+  metrics: readonly (readonly [key: string, unit: MetricDefinition["unit"], definition: string])[],
+): MetricDefinition[] {
+  return metrics.map(([key, unit, definition]) => ({ key, group: name, unit, definition }));
+}
+
+const BY_KEY = new Map(METRICS.map((metric) => [metric.key, metric]));
+const PATTERNS = METRICS.filter(({ key }) => key.includes("<")).map((metric) => ({
+  metric,
+  pattern: new RegExp(`^${metric.key.replaceAll(/<\w+>/g, "[^/]+")}$`),
+}));
