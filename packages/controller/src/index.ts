@@ -11,7 +11,7 @@ export type {
 export { RolloutServerError, connectRolloutServer } from "./rollout/server-client.ts";
 export type { RolloutServer, RolloutServerOptions } from "./rollout/server-client.ts";
 export { driveRollout } from "./rollout/drive-rollout.ts";
-export type { DriveRolloutOptions, RolloutTimeouts } from "./rollout/drive-rollout.ts";
+export type { DriveRollout, DriveRolloutOptions, RolloutTimeouts } from "./rollout/drive-rollout.ts";
 export { rolloutIdOf, rolloutSeed } from "./rollout/rollout-id.ts";
 export type { RolloutIdentity } from "./rollout/rollout-id.ts";
 export { stepsOf } from "./grpo/schedule.ts";

@@ -13,7 +13,7 @@ function faultsOf(schema: typeof EvalRunConfig | typeof TrainingRunConfig, input
 test("a configuration of an experiment alone has every default", () => {
   expect(EvalRunConfig.parse(evaluation)).toMatchObject({
     evaluation: { n: 1, batch_size: 8, pass_threshold: 1 },
-    advanced: { seed: 0, temperature: 0, top_p: 1, max_tokens: 1024 },
+    advanced: { seed: 0, temperature: 0, top_p: 1, max_tokens: 1024, rollout_workers: 1 },
   });
   expect(TrainingRunConfig.parse({ experiment })).toMatchObject({
     training: { lr: 1e-5, n_samples_per_prompt: 8, rollout_batch_size: 16, max_response_length: 8192 },

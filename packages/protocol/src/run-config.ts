@@ -130,6 +130,8 @@ export const EvaluationAdvanced = z.strictObject({
   /** Tokens per model call at most. */
   max_tokens: z.int().min(1).default(1024),
   reward_range: rewardRange.optional(),
+  /** Workers that may roll out for the run at once, the one that holds it included. */
+  rollout_workers: z.int().min(1).max(256).default(1),
 });
 export type EvaluationAdvanced = z.infer<typeof EvaluationAdvanced>;
 

@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import { collectRollouts, noneScored, recordIndex } from "../rollout/collect-rollouts.ts";
 import { driveRollout } from "../rollout/drive-rollout.ts";
+import type { DriveRollout } from "../rollout/drive-rollout.ts";
 import { failureLog, progressLog } from "../rollout/rollout-log.ts";
 import { rolloutSeed } from "../rollout/rollout-id.ts";
 import type { RolloutServer } from "../rollout/server-client.ts";
@@ -20,6 +21,8 @@ export type EvaluateRunOptions = {
   readonly ports: RunPorts;
   readonly clock: Clock;
   readonly signal: AbortSignal;
+  /** Who brings a rollout to its end; by default this process. */
+  readonly drive?: DriveRollout;
 };
 
 /**
@@ -53,7 +56,7 @@ export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> 
     },
     signal: options.signal,
     drive: ({ row, sampleIndex }, signal) =>
-      driveRollout({
+      (options.drive ?? driveRollout)({
         server,
         gateway,
         row,

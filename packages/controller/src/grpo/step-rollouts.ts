@@ -57,7 +57,7 @@ function collect(
     ended: failureLog(ports.log, `step ${step}`),
     signal,
     drive: ({ row, sampleIndex }, signal) =>
-      driveRollout({
+      (options.drive ?? driveRollout)({
         server,
         gateway,
         row,

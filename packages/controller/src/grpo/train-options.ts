@@ -2,6 +2,7 @@ import type { TrainableModel } from "@osmosis/engine";
 import type { DatasetRow, RolloutRecord, TrainingRunConfig } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../gateway/gateway.ts";
+import type { DriveRollout } from "../rollout/drive-rollout.ts";
 import type { RolloutServer } from "../rollout/server-client.ts";
 import type { RunPorts } from "../run-ports.ts";
 import type { Metrics } from "./metrics.ts";
@@ -44,6 +45,8 @@ export type TrainRunOptions = {
   readonly signal: AbortSignal;
   /** Rollouts in flight at most. */
   readonly concurrency?: number;
+  /** Who brings a rollout to its end; by default this process. */
+  readonly drive?: DriveRollout;
   /** Changes the rewards that a step trains with, by group; for controls such as shuffled rewards. */
   readonly transformRewards?: (
     rewards_P_G: readonly (readonly (number | null)[])[],

@@ -55,6 +55,9 @@ export type DriveRolloutOptions = {
   readonly signal: AbortSignal;
 };
 
+/** Brings one rollout to its end: {@link driveRollout}, or whoever has another worker do it. */
+export type DriveRollout = (options: DriveRolloutOptions) => Promise<RolloutRecord>;
+
 /** Beyond that many executions of one id that do not go away, the server is at fault. */
 const MAX_ATTEMPTS = 5;
 /** A server that answers a poll at once although nothing has changed is not asked again at once. */
