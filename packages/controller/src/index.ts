@@ -14,6 +14,8 @@ export { driveRollout } from "./rollout/drive-rollout.ts";
 export type { DriveRollout, DriveRolloutOptions, RolloutTimeouts } from "./rollout/drive-rollout.ts";
 export { rolloutIdOf, rolloutSeed } from "./rollout/rollout-id.ts";
 export type { RolloutIdentity } from "./rollout/rollout-id.ts";
+export { replaySteps } from "./grpo/replay.ts";
+export type { ReplayOptions } from "./grpo/replay.ts";
 export { stepsOf } from "./grpo/schedule.ts";
 export { trainRun } from "./grpo/train.ts";
 export type { TrainPorts, TrainRunOptions } from "./grpo/train-options.ts";

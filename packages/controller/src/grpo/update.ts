@@ -5,11 +5,17 @@ import { updateMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import type { TrainRunOptions } from "./train-options.ts";
 
+type UpdateOptions = {
+  readonly config: Pick<TrainRunOptions["config"], "advanced" | "sampling">;
+  readonly model: TrainRunOptions["model"];
+  readonly ports: Pick<TrainRunOptions["ports"], "log">;
+};
+
 /** One gradient over the whole batch and one step of the optimiser; neither when there is nothing to learn from. */
 export async function update(
   batch: TrainingBatch,
   learningRate: number,
-  { config, model, ports }: TrainRunOptions,
+  { config, model, ports }: UpdateOptions,
 ): Promise<Metrics> {
   const { advanced, sampling } = config;
   const counts = {

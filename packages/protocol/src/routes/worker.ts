@@ -87,7 +87,16 @@ export const TrainingJob = z.object({
 });
 export type TrainingJob = z.infer<typeof TrainingJob>;
 
-export const Job = z.discriminatedUnion("kind", [EvaluationJob, TrainingJob]);
+/** Repeats the steps after `committed_steps` up to `last_step`; `total_steps` and `state_files` are of the run. */
+export const ReplayJob = TrainingJob.extend({
+  kind: z.literal("replay"),
+  last_step: z.int(),
+  /** What the last step is repeated with where that is not `config`. */
+  last_config: TrainingRunConfig.nullable(),
+});
+export type ReplayJob = z.infer<typeof ReplayJob>;
+
+export const Job = z.discriminatedUnion("kind", [EvaluationJob, TrainingJob, ReplayJob]);
 export type Job = z.infer<typeof Job>;
 
 /** What the policy really saw and sampled in one unbroken conversation branch. Arrays have one length. */
@@ -132,12 +141,20 @@ export type RolloutRecord = z.infer<typeof RolloutRecord>;
 const ok = z.object({ ok: z.literal(true) });
 
 export const workerRoutes = {
-  /** Waits up to `wait_ms` for a run. A worker that registers again under its name gives up what it held before. */
+  /**
+   * Waits up to `wait_ms` for a run. A worker that registers again under its name gives up what it held before. Replays
+   * have a lane of their own, so that nobody waits for one until a long run has ended.
+   */
   claim: route({
     method: "POST",
     path: "/api/worker/claim",
     access: "worker",
-    body: z.object({ worker: z.string(), instance: z.string(), wait_ms: z.int().min(0).max(25_000) }),
+    body: z.object({
+      worker: z.string(),
+      instance: z.string(),
+      wait_ms: z.int().min(0).max(25_000),
+      lane: z.enum(["runs", "replays"]).default("runs"),
+    }),
     response: z.object({ job: Job.nullable() }),
   }),
   heartbeat: route({
@@ -204,6 +221,8 @@ export const workerStreams = {
   source: "/api/worker/runs/{run_id}/source.tar",
   /** GET: the recorded rollouts that no committed step has used yet, one `RolloutRecord` a line. */
   rollouts: "/api/worker/runs/{run_id}/rollouts.jsonl",
+  /** GET, for a replay: the training rollouts of a step of its run, one `RolloutRecord` a line. */
+  stepRollouts: "/api/worker/runs/{run_id}/steps/{step}/rollouts.jsonl",
   /** PUT: the bytes of a file; `path` is `state/<step>/<name>` or `checkpoints/<step>/<name>`. */
   file: "/api/worker/runs/{run_id}/files/{path}",
 } as const;

@@ -11,13 +11,12 @@ import {
   type RunEnd,
   type RunPorts,
 } from "@osmosis/controller";
-import { loadChatCodec, type ModelSource, type TrainableModel, type TrainingService } from "@osmosis/engine";
+import { loadChatCodec, type TrainableModel, type TrainingService } from "@osmosis/engine";
 import {
   DatasetRow,
   OsmosisError,
   RolloutRecord,
   type EvaluationJob,
-  type Job,
   type ModelAssignment,
   type TrainingJob,
 } from "@osmosis/protocol";
@@ -26,6 +25,7 @@ import type { FileCache } from "./file-cache.ts";
 import type { RunLink } from "./platform-link.ts";
 import { startRolloutProcess, type RolloutProcess, type RolloutTimeouts } from "./rollout-process.ts";
 import type { RunLog } from "./run-log.ts";
+import { localModel, openTrainedModel } from "./trained-model.ts";
 
 /** What a worker has at hand for any run. */
 export type WorkerTools = {
@@ -45,7 +45,7 @@ export type WorkerTools = {
  * @throws OsmosisError when the run cannot be started: code, data or model are not usable.
  */
 export async function executeRun(
-  job: Job,
+  job: EvaluationJob | TrainingJob,
   tools: WorkerTools,
   run: { readonly link: RunLink; readonly log: RunLog; readonly signal: AbortSignal },
 ): Promise<RunEnd> {
@@ -160,36 +160,7 @@ async function policyOf(job: EvaluationJob, parts: RunParts): Promise<GatewayPol
 }
 
 async function train(job: TrainingJob, parts: RunParts): Promise<RunEnd> {
-  if (job.model.type === "provider") {
-    throw new OsmosisError(
-      "VALIDATION",
-      `${job.model.name} is a hosted model: its weights cannot be trained here.`,
-      {
-        hint: "Name a base model of `osmosis model list --type base` in [experiment].model_path.",
-      },
-    );
-  }
-  const source = await localModel(job.model, parts);
-  const service = parts.opened.use(await parts.tools.openService());
-  const { advanced } = job.config;
-  const model = parts.opened.use(
-    await service.createModel(source, {
-      method:
-        advanced.method === "full"
-          ? { type: "full" }
-          : { type: "lora", rank: advanced.lora_rank, alpha: advanced.lora_alpha },
-      seed: advanced.seed,
-    }),
-  );
-  if (job.state_files.length > 0) {
-    const state = await parts.tools.files.folderOf(
-      job.state_files,
-      join(parts.folder, "state-in"),
-      parts.signal,
-    );
-    await model.loadState(state);
-    parts.log.write("info", "prepare", `Going on after step ${job.committed_steps} of ${job.total_steps}`);
-  }
+  const { model, source } = await openTrainedModel(job, parts);
   const codec = await loadChatCodec(source.folder);
   const gateway = parts.opened.use(
     await openGateway({
@@ -255,17 +226,6 @@ async function nameBaseModel(folder: string, model: ModelAssignment): Promise<vo
   const config = JSON.parse(await readFile(path, "utf8")) as Record<string, unknown>;
   const named = { ...config, base_model_name_or_path: model.base_model };
   await writeFile(path, `${JSON.stringify(named, null, 2)}\n`);
-}
-
-/** The model's files in a folder that the engine can open; a trained adapter beside its base. */
-async function localModel(
-  model: Extract<ModelAssignment, { type: "local" }>,
-  { tools, folder, signal }: RunParts,
-): Promise<ModelSource> {
-  const base = await tools.files.folderOf(model.base_files, join(folder, "model", "base"), signal);
-  if (model.adapter_files.length === 0) return { folder: base };
-  const adapter = await tools.files.folderOf(model.adapter_files, join(folder, "model", "adapter"), signal);
-  return { folder: base, adapter };
 }
 
 function serverOf({ rollouts, tools }: RunParts): ReturnType<typeof connectRolloutServer> {

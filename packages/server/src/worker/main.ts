@@ -7,6 +7,7 @@ import { inspect, parseArgs } from "node:util";
 import { systemClock } from "@osmosis/controller";
 import { createEmbeddedService } from "@osmosis/engine";
 import { OsmosisError, errorMessage, type Job } from "@osmosis/protocol";
+import { executeReplay } from "./execute-replay.ts";
 import { executeRun, type WorkerTools } from "./execute-run.ts";
 import { openFileCache } from "./file-cache.ts";
 import { StopRequested, keepLease } from "./lease-keeper.ts";
@@ -78,15 +79,24 @@ const tools: WorkerTools = {
 };
 {
   await using own = flags.name === undefined ? await defaultWorkerName(dataFolder, hostname()) : undefined;
-  await work(link, { worker: flags.name ?? own?.name ?? hostname(), instance: randomUUID() });
+  const worker = flags.name ?? own?.name ?? hostname();
+  // Replays are asked for while runs go on, which take hours. Each lane holds one at a time, under a name of its own.
+  await Promise.all([
+    work(link, { worker, instance: randomUUID() }, "runs"),
+    work(link, { worker: `${worker}-replays`, instance: randomUUID() }, "replays"),
+  ]);
 }
 process.exit(0);
 
-async function work(platform: PlatformLink, identity: { worker: string; instance: string }): Promise<void> {
+async function work(
+  platform: PlatformLink,
+  identity: { worker: string; instance: string },
+  lane: "runs" | "replays",
+): Promise<void> {
   while (!ending.signal.aborted) {
     let job: Job | null;
     try {
-      job = await platform.claim(identity, { waitMs: 20_000, signal: ending.signal });
+      job = await platform.claim(identity, { waitMs: 20_000, lane, signal: ending.signal });
     } catch (error) {
       if (ending.signal.aborted) return;
       say(`claiming a run failed: ${errorMessage(error)}`);
@@ -109,7 +119,9 @@ async function execute(platform: PlatformLink, job: Job): Promise<void> {
     signal: ending.signal,
   });
   try {
-    const ended = await executeRun(job, tools, { link: run, log, signal: lease.signal });
+    const parts = { link: run, log, signal: lease.signal };
+    const ended =
+      job.kind === "replay" ? await executeReplay(job, tools, parts) : await executeRun(job, tools, parts);
     await log.flush();
     const failure = ended.status === "failed" ? log.hide(ended.error) : null;
     await run.finish(ended.status, failure, ending.signal);

@@ -29,7 +29,7 @@ export type PlatformLink = {
   /** Waits for a run; null when none came in time. */
   claim(
     identity: WorkerIdentity,
-    options: { readonly waitMs: number; readonly signal: AbortSignal },
+    options: { readonly waitMs: number; readonly lane: "runs" | "replays"; readonly signal: AbortSignal },
   ): Promise<Job | null>;
   /** The line to one run, in the name of its lease. */
   run(runId: string, leaseToken: string): RunLink;
@@ -64,7 +64,12 @@ export type RunLink = {
   /** Uploads a file of the run; `path` is `state/<step>/<name>` or `checkpoints/<step>/<name>`. */
   putFile(path: string, file: string, signal: AbortSignal): Promise<void>;
   /** The lines of a stream route, parsed. */
-  lines<Row>(route: "rows" | "rollouts", schema: z.ZodType<Row>, signal: AbortSignal): Promise<Row[]>;
+  lines<Row>(
+    route: "rows" | "rollouts" | "stepRollouts",
+    schema: z.ZodType<Row>,
+    signal: AbortSignal,
+    more?: { readonly step: string },
+  ): Promise<Row[]>;
   /** Reads the commit's files as a tar archive, in the way of `PlatformLink.read`. */
   source(use: (archive: Readable) => Promise<void>, signal: AbortSignal): Promise<void>;
 };
@@ -92,9 +97,9 @@ export function openPlatformLink(options: {
 
   return {
     read,
-    async claim(identity, { waitMs, signal }) {
+    async claim(identity, { waitMs, lane, signal }) {
       const answer = await client.call(workerRoutes.claim, {
-        body: { ...identity, wait_ms: waitMs },
+        body: { ...identity, wait_ms: waitMs, lane },
         timeoutMs: waitMs + 15_000,
         signal,
       });
@@ -162,10 +167,10 @@ function openRunLink(parts: {
         }),
       );
     },
-    lines: (route, schema, signal) =>
+    lines: (route, schema, signal, more) =>
       leased(
         parts.read(
-          fillPath(workerStreams[route], params),
+          fillPath(workerStreams[route], { ...params, ...more }),
           async (body) => {
             const rows = [];
             for await (const line of linesOf(body)) rows.push(schema.parse(JSON.parse(line)));

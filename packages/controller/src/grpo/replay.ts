@@ -1,0 +1,82 @@
+import type { TrainableModel } from "@osmosis/engine";
+import type { RolloutRecord, TrainingRunConfig } from "@osmosis/protocol";
+import { countingOf, recordedRollouts } from "../rollout/recorded-rollouts.ts";
+import type { RunPorts } from "../run-ports.ts";
+import { ADVANTAGES } from "./advantages.ts";
+import { batchOf } from "./batch.ts";
+import { finite } from "./metrics.ts";
+import type { Metrics } from "./metrics.ts";
+import { learningRate, tasksOfStep } from "./schedule.ts";
+import { groupsOf } from "./step-rollouts.ts";
+import { update } from "./update.ts";
+
+type StepConfig = Pick<TrainingRunConfig, "training" | "sampling" | "advanced">;
+
+export type ReplayOptions = {
+  readonly config: StepConfig;
+  /** The model with the state after step `from` loaded. */
+  readonly model: TrainableModel;
+  /** Rows of the run's data set. */
+  readonly rowCount: number;
+  /** Steps of the whole run: learning rates depend on it. */
+  readonly totalSteps: number;
+  readonly from: number;
+  /** The last step that is repeated. */
+  readonly to: number;
+  /** What step `to` is repeated with, where that is not `config`. */
+  readonly lastConfig?: StepConfig;
+  /** The rollouts that a step was trained with, in any order. */
+  readonly rolloutsOf: (step: number) => Promise<readonly RolloutRecord[]>;
+  readonly replayed: (step: number, metrics: Metrics) => Promise<void>;
+  readonly log: RunPorts["log"];
+  readonly signal: AbortSignal;
+};
+
+/**
+ * Repeats the updates of a run from what it stored: the same groups, in the same order, in the same batch. On a trainer
+ * that computes the same bits every time, such as the embedded one, each step measures what it measured in the run.
+ *
+ * @throws the signal's reason when it aborts, and whatever a port or the model throws.
+ */
+export async function replaySteps(options: ReplayOptions): Promise<void> {
+  const { signal } = options;
+  for (let step = options.from + 1; step <= options.to; step++) {
+    signal.throwIfAborted();
+    const rollouts = await options.rolloutsOf(step);
+    const config = step === options.to ? (options.lastConfig ?? options.config) : options.config;
+    const metrics = await replayStep(step, rollouts, { ...options, config });
+    await options.replayed(step, metrics);
+  }
+}
+
+async function replayStep(
+  step: number,
+  stored: readonly RolloutRecord[],
+  options: Omit<ReplayOptions, "from" | "to" | "lastConfig">,
+): Promise<Metrics> {
+  const { config, totalSteps } = options;
+  const { advanced, training } = config;
+  // Which rows a step has is decided by their count; what they hold is in the rollouts.
+  const rows = Array.from({ length: options.rowCount }, (_, row_index) => ({
+    row_index,
+    messages: [],
+    label: null,
+    metadata: null,
+  }));
+  const tasks = tasksOfStep(config, rows, step);
+  const executionsOf = recordedRollouts(stored, { phase: "train", step });
+  const rollouts = tasks.flatMap((task) => countingOf(executionsOf(task)) ?? []);
+  const groups_P = groupsOf(tasks, rollouts, () => undefined);
+  const batch = batchOf(groups_P, {
+    advantage: ADVANTAGES[advanced.advantage],
+    aggregation: advanced.aggregation,
+    maxResponseTokens: training.max_response_length,
+  });
+  return finite(
+    await update(batch, learningRate(config, { step, totalSteps }), {
+      config,
+      model: options.model,
+      ports: { log: options.log },
+    }),
+  );
+}
