@@ -75,3 +75,7 @@ test("groups of two have the advantages that SkyRL's fixtures give", () => {
   expect([...centred([6, 3]), ...centred([9, 12])]).toEqual([1.5, -1.5, -1.5, 1.5]);
   expect([...rloo([6, 3]), ...rloo([9, 12])]).toEqual([3, -3, -3, 3]);
 });
+
+test("max_rl refuses a negative reward, which would turn its sign", () => {
+  expect(() => maxRl(1e-6)([1, -1])).toThrow("The advantage max_rl got a reward of -1.");
+});

@@ -1,3 +1,5 @@
+import { OsmosisError } from "@osmosis/protocol";
+
 /** The advantage of each member of a group over the others, from their rewards. */
 export type AdvantageEstimator = (rewards_G: readonly number[]) => number[];
 
@@ -23,9 +25,19 @@ export const rloo: AdvantageEstimator = (rewards_G) => {
   return size < 2 ? rewards_G.map(() => 0) : centred(rewards_G).map((value) => (value * size) / (size - 1));
 };
 
-/** Centred, divided by the group's mean plus epsilon (MaxRL, arXiv 2602.02710); for rewards of 0 and above. */
+/**
+ * Centred, divided by the group's mean plus epsilon (MaxRL, arXiv 2602.02710).
+ *
+ * @throws OsmosisError `VALIDATION` for a negative reward: with a mean below 0 the better rollouts would be unlearned.
+ */
 export function maxRl(epsilon: number): AdvantageEstimator {
   return (rewards_G) => {
+    const negative = rewards_G.find((reward) => reward < 0);
+    if (negative !== undefined) {
+      throw new OsmosisError("VALIDATION", `The advantage max_rl got a reward of ${negative}.`, {
+        hint: "It needs rewards of 0 and above; choose another [advanced].advantage or shift the grader's rewards.",
+      });
+    }
     const mean = meanOf(rewards_G);
     return rewards_G.map((reward) => (reward - mean) / (mean + epsilon));
   };

@@ -1,6 +1,7 @@
 import type { Datum } from "@osmosis/engine";
-import type { RolloutRecord } from "@osmosis/protocol";
-import type { AdvantageEstimator } from "./advantages.ts";
+import type { RolloutRecord, TrainingRunConfig } from "@osmosis/protocol";
+import { ADVANTAGES } from "./advantages.ts";
+import { softOverlong } from "./soft-overlong.ts";
 
 /** A step's rollouts by prompt, with the reward that each is trained with; null where it has none. */
 export type Group = {
@@ -8,14 +9,20 @@ export type Group = {
   readonly rewards_G: readonly (number | null)[];
 };
 
-/**
- * How the loss of the tokens becomes one number. `token_mean`: every sampled token of the step counts the same.
- * `sequence_mean`: every rollout counts the same. `dr_grpo`: every token counts the same in every step, 1 over the
- * rollouts and their longest possible answer (arXiv 2503.20783).
- */
-export type Aggregation = "token_mean" | "sequence_mean" | "dr_grpo";
+/** The settings that decide what a step's groups teach. */
+export type BatchConfig = {
+  readonly training: Pick<TrainingRunConfig["training"], "max_response_length">;
+  readonly advanced: Pick<TrainingRunConfig["advanced"], "advantage" | "aggregation" | "overlong_cache"> &
+    TokenTermConfig;
+};
+
+export type TokenTermConfig = Pick<
+  TrainingRunConfig["advanced"],
+  "reward_coef" | "kl_coef" | "teacher_model" | "teacher_coef" | "entropy_coef"
+>;
 
 export type TrainingBatch = {
+  /** `advantages_T` are those of the rewards, times `reward_coef`. */
   readonly data_B: readonly Datum[];
   /** Sampled tokens among them. */
   readonly sampledTokens: number;
@@ -23,42 +30,44 @@ export type TrainingBatch = {
   readonly groupsLeftOut: number;
   /** Rollouts without a reward or without a sampled token. */
   readonly rolloutsLeftOut: number;
+  /** Mean reward that the rewarded rollouts are trained with, and the mean penalty in it; NaN without any. */
+  readonly rewardUsed: number;
+  readonly overlongPenalty: number;
 };
 
 /**
  * What the trainer gets: one datum for each branch of each rollout that can teach something, in the order of the groups.
  *
  * The weights are such that the plain sum of weighted token losses is the configured aggregation over all rewarded
- * rollouts of the step. Groups whose advantages are all 0 count in it although they are left out, so that leaving them
- * out saves time and changes nothing else.
+ * rollouts of the step. `token_mean`: every sampled token of the step counts the same (DAPO, arXiv 2503.14476).
+ * `sequence_mean`: every rollout counts the same (GRPO, arXiv 2402.03300). `dr_grpo`: every token counts the same in
+ * every step, 1 over the rollouts and their longest possible answer (arXiv 2503.20783).
+ *
+ * Groups whose advantages are all 0 count in it although they are left out, so that leaving them out saves time and
+ * changes nothing else. They stay in where single tokens teach something, whatever the rewards are.
  */
-export function batchOf(
-  groups_P: readonly Group[],
-  options: {
-    readonly advantage: AdvantageEstimator;
-    readonly aggregation: Aggregation;
-    /** Tokens that a rollout may sample; the constant of `dr_grpo`. */
-    readonly maxResponseTokens: number;
-  },
-): TrainingBatch {
-  const rewarded_P = groups_P.map(rewardedOf);
+export function batchOf(groups_P: readonly Group[], { training, advanced }: BatchConfig): TrainingBatch {
+  const limit = training.max_response_length;
+  const rewarded_P = groups_P.map((group) => rewardedOf(group, { limit, cache: advanced.overlong_cache }));
   const rewarded = rewarded_P.flat();
   const totalTokens = sum(rewarded.map(({ tokens }) => tokens));
   const weightOf = {
     token_mean: () => 1 / totalTokens,
     sequence_mean: (tokens: number) => 1 / (rewarded.length * tokens),
-    dr_grpo: () => 1 / (rewarded.length * options.maxResponseTokens),
-  }[options.aggregation];
-
-  const teaching_P = rewarded_P.filter((group) => new Set(group.map(({ reward }) => reward)).size > 1);
+    dr_grpo: () => 1 / (rewarded.length * limit),
+  }[advanced.aggregation];
+  const everyGroupTeaches = tokensTeach(advanced);
+  const teaching_P = rewarded_P.filter(
+    (group) => group.length > 0 && (everyGroupTeaches || new Set(group.map(({ reward }) => reward)).size > 1),
+  );
   const data_B = teaching_P.flatMap((group) => {
-    const advantages_G = options.advantage(group.map(({ reward }) => reward));
+    const advantages_G = ADVANTAGES[advanced.advantage](group.map(({ reward }) => reward));
     return group.flatMap(({ rollout, tokens }, index) =>
       rollout.sequences
         .filter(({ mask }) => mask.includes(1))
         .map((sequence): Datum => {
           const weight = weightOf(tokens);
-          const advantage = advantages_G[index] ?? 0;
+          const advantage = advanced.reward_coef * (advantages_G[index] ?? 0);
           return {
             tokens_T: sequence.tokens,
             weights_T: sequence.mask.map((sampled) => (sampled === 1 ? weight : 0)),
@@ -73,16 +82,39 @@ export function batchOf(
     sampledTokens: sum(teaching_P.flat().map(({ tokens }) => tokens)),
     groupsLeftOut: groups_P.length - teaching_P.length,
     rolloutsLeftOut: sum(groups_P.map(({ rollouts_G }) => rollouts_G.length)) - rewarded.length,
+    rewardUsed: sum(rewarded.map(({ reward }) => reward)) / rewarded.length,
+    overlongPenalty: sum(rewarded.map(({ penalty }) => penalty)) / rewarded.length,
   };
 }
 
-type Rewarded = { readonly rollout: RolloutRecord; readonly reward: number; readonly tokens: number };
+/** Whether a token teaches something whatever its rollout's reward: a teacher, a reference or the entropy does. */
+export function tokensTeach({
+  kl_coef,
+  teacher_model,
+  teacher_coef,
+  entropy_coef,
+}: Omit<TokenTermConfig, "reward_coef">): boolean {
+  return kl_coef > 0 || entropy_coef > 0 || (teacher_model !== undefined && teacher_coef > 0);
+}
 
-function rewardedOf({ rollouts_G, rewards_G }: Group): Rewarded[] {
+type Rewarded = {
+  readonly rollout: RolloutRecord;
+  /** With the penalty. */
+  readonly reward: number;
+  readonly penalty: number;
+  readonly tokens: number;
+};
+
+function rewardedOf(
+  { rollouts_G, rewards_G }: Group,
+  overlong: { readonly limit: number; readonly cache: number },
+): Rewarded[] {
   return rollouts_G.flatMap((rollout, index) => {
     const reward = rewards_G[index] ?? null;
     const tokens = sum(rollout.sequences.map(({ mask }) => sum(mask)));
-    return reward === null || tokens === 0 ? [] : [{ rollout, reward, tokens }];
+    if (reward === null || tokens === 0) return [];
+    const penalty = softOverlong(rollout.completion_tokens, overlong);
+    return [{ rollout, reward: reward + penalty, penalty, tokens }];
   });
 }
 

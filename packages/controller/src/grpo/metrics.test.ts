@@ -27,6 +27,8 @@ function updateOf(
     sampledTokens: trainer.length,
     groupsLeftOut: 0,
     rolloutsLeftOut: 0,
+    rewardUsed: 0,
+    overlongPenalty: 0,
   };
   const logprobs_B_T = [Float32Array.from([0, ...trainer])];
   return updateMetrics(batch, { loss: 0, entropy: 0, logprobs_B_T }, loss);

@@ -2,7 +2,6 @@ import type { TrainableModel } from "@osmosis/engine";
 import type { RolloutRecord, TrainingRunConfig } from "@osmosis/protocol";
 import { countingOf, recordedRollouts } from "../rollout/recorded-rollouts.ts";
 import type { RunPorts } from "../run-ports.ts";
-import { ADVANTAGES } from "./advantages.ts";
 import { batchOf } from "./batch.ts";
 import { finite } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
@@ -55,7 +54,6 @@ async function replayStep(
   options: Omit<ReplayOptions, "from" | "to" | "lastConfig">,
 ): Promise<Metrics> {
   const { config, totalSteps } = options;
-  const { advanced, training } = config;
   // Which rows a step has is decided by their count; what they hold is in the rollouts.
   const rows = Array.from({ length: options.rowCount }, (_, row_index) => ({
     row_index,
@@ -67,11 +65,7 @@ async function replayStep(
   const executionsOf = recordedRollouts(stored, { phase: "train", step });
   const rollouts = tasks.flatMap((task) => countingOf(executionsOf(task)) ?? []);
   const groups_P = groupsOf(tasks, rollouts, () => undefined);
-  const batch = batchOf(groups_P, {
-    advantage: ADVANTAGES[advanced.advantage],
-    aggregation: advanced.aggregation,
-    maxResponseTokens: training.max_response_length,
-  });
+  const batch = batchOf(groups_P, config);
   return finite(
     await update(batch, learningRate(config, { step, totalSteps }), {
       config,

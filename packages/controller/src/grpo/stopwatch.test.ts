@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { recordOf, sequenceOf } from "../../test/records.ts";
-import { centred } from "./advantages.ts";
+import { trainingConfig } from "../../test/training-config.ts";
 import { batchOf } from "./batch.ts";
 import { createStopwatch } from "./stopwatch.ts";
 
@@ -16,12 +16,7 @@ test("a step's speed is that of what it did itself: rollouts of an earlier life 
   await watch.time("rollout", async () => (milliseconds += 2000));
   await watch.time("train", async () => (milliseconds += 500));
   const group = { rollouts_G: rollouts, rewards_G: rollouts.map(({ reward }) => reward) };
-  expect(
-    watch.metrics(
-      rollouts,
-      batchOf([group], { advantage: centred, aggregation: "token_mean", maxResponseTokens: 8 }),
-    ),
-  ).toEqual({
+  expect(watch.metrics(rollouts, batchOf([group], trainingConfig()))).toEqual({
     "perf/rollout_time": 2,
     "perf/train_time": 0.5,
     "perf/step_time": 2.5,

@@ -1,6 +1,5 @@
 import { failureGuard, noneScored } from "../rollout/collect-rollouts.ts";
 import type { RunEnd } from "../run-ports.ts";
-import { ADVANTAGES } from "./advantages.ts";
 import { batchOf } from "./batch.ts";
 import { finite, rolloutMetrics, validationMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
@@ -43,11 +42,7 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     const groups_P = groupsOf(tasks, rollouts, (rewards) => options.transformRewards?.(rewards, step));
     const sampled = rolloutMetrics(groups_P, { weightsVersion, temperature: sampling.rollout_temperature });
 
-    const batch = batchOf(groups_P, {
-      advantage: ADVANTAGES[advanced.advantage],
-      aggregation: advanced.aggregation,
-      maxResponseTokens: config.training.max_response_length,
-    });
+    const batch = batchOf(groups_P, config);
     const lr = learningRate(config, { step, totalSteps });
     const updated = await watch.time("train", () => update(batch, lr, options));
     weightsVersion = await watch.time("update_weights", () => model.syncSampler());
