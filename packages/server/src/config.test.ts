@@ -16,6 +16,7 @@ test("a variable that cannot be is named, without its value", () => {
     ["DATABASE_URL", "mysql://root:hush@host/x"],
     ["OSMOSIS_PUBLIC_URL", "javascript:hush"],
     ["OSMOSIS_MASTER_KEY", "hush!"],
+    ["OSMOSIS_LEASE_SECONDS", "hush"],
   ] as const) {
     const text = (() => {
       try {

@@ -16,6 +16,8 @@ export interface ServerConfig {
   publicUrl: string | undefined;
   /** 32 bytes in base64 from which every key is derived; by default a file in the data folder that is made once. */
   masterKey: string | undefined;
+  /** How long a silent worker keeps what it holds. */
+  leaseSeconds: number;
   /** The workspace template that new repositories are seeded from. */
   templateFolder: string;
   /** The base models that ship with the server: a folder for each. */
@@ -36,6 +38,11 @@ const Environment = z.object({
     .url({ protocol: /^https?$/, error: "must be a URL such as https://osmosis.example.com" })
     .optional(),
   OSMOSIS_MASTER_KEY: z.base64({ error: "must be base64, as of `openssl rand -base64 32`" }).optional(),
+  OSMOSIS_LEASE_SECONDS: z.coerce
+    .number({ error: "must be a number of seconds from 1 to 3600" })
+    .min(1)
+    .max(3600)
+    .default(30),
 });
 
 const repositoryFolder = resolve(import.meta.dirname, "../../..");
@@ -59,6 +66,7 @@ export function readConfig(
     port: flags.port ?? 8700,
     publicUrl: variables.OSMOSIS_PUBLIC_URL?.replace(/\/+$/, ""),
     masterKey: variables.OSMOSIS_MASTER_KEY,
+    leaseSeconds: variables.OSMOSIS_LEASE_SECONDS,
     templateFolder: join(repositoryFolder, "templates/workspace"),
     modelsFolder: join(repositoryFolder, "packages/engine/models"),
     webFolder: join(repositoryFolder, "packages/web/dist"),

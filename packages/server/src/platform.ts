@@ -133,7 +133,7 @@ export async function openPlatform(parts: {
   });
   const tinker = opened.use(createTinker({ config, now, log, db, blobs }));
   const runBell = createBell();
-  opened.use(await sweepLeases({ db, queue, blobs, now, log, bell: runBell }));
+  opened.use(await sweepLeases({ config, db, queue, blobs, now, log, bell: runBell }));
   const resources = opened.move();
   return {
     config,

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { OsmosisError, errorMessage, type Job } from "@osmosis/protocol";
 import { sql } from "kysely";
 import type { Platform } from "../../platform.ts";
-import { RUN_QUEUE, RunJob } from "../../queue/job-types.ts";
+import { REPLAY_QUEUE, RUN_QUEUE, RunJob, queueOf } from "../../queue/job-types.ts";
 import type { Job as QueueJob } from "../../queue/queue.ts";
 import { appendLog } from "../logs/store.ts";
 import { discardState, endRun, isFinal, type RunEndStatus } from "../runs/lifecycle.ts";
@@ -22,13 +22,17 @@ type Identity = { readonly worker: string; readonly instance: string };
 export async function claimRun(
   parts: ClaimParts,
   identity: Identity,
-  options: { readonly waitMs: number; readonly signal: AbortSignal },
+  options: {
+    readonly waitMs: number;
+    readonly lane: "runs" | "replays";
+    readonly signal: AbortSignal;
+  },
 ): Promise<Job | null> {
   const { queue, now, bell } = parts;
   const end = now().getTime() + options.waitMs;
   await releaseFormer(parts, identity);
   while (!options.signal.aborted) {
-    const queued = await queue.claim(RUN_QUEUE);
+    const queued = await queue.claim(options.lane === "replays" ? REPLAY_QUEUE : RUN_QUEUE);
     if (queued !== undefined) {
       const job = await assign(parts, identity, queued);
       if (job === undefined) continue;
@@ -130,7 +134,7 @@ async function assign(parts: ClaimParts, identity: Identity, queued: QueueJob): 
         worker: identity.worker,
         worker_instance: identity.instance,
         lease_token: randomBytes(24).toString("base64url"),
-        lease_expires_at: leaseEnd(now()),
+        lease_expires_at: leaseEnd(parts),
         attempt: found.attempt + 1,
         fruitless_attempts: found.fruitless_attempts + 1,
         job_attempt: queued.attempt,
@@ -173,6 +177,6 @@ async function failToStart(parts: ClaimParts, run: LeasedRun, error: unknown): P
       { timestamp: now().toISOString(), level: "error", step: "platform", message: errorMessage(text) },
     ]);
   });
-  await queue.complete({ queue: RUN_QUEUE, id: run.id, attempt: run.job_attempt });
+  await queue.complete({ queue: queueOf(run), id: run.id, attempt: run.job_attempt });
   await discardState(parts, run.id);
 }

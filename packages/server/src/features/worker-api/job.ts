@@ -1,9 +1,10 @@
 import type { FileRef, Job, ModelAssignment } from "@osmosis/protocol";
 import type { RunModel } from "../models/service.ts";
 import type { StoredFile } from "../models/tables.ts";
+import { replayStart } from "../replays/start.ts";
 import { openRunSecrets } from "../runs/run-secrets.ts";
 import type { ClaimParts } from "./claim.ts";
-import { LEASE_SECONDS, type LeasedRun } from "./lease.ts";
+import type { LeasedRun } from "./lease.ts";
 
 /**
  * Everything that a worker needs for a run.
@@ -23,7 +24,7 @@ export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
     run_name: run.name,
     attempt: run.attempt,
     lease_token: run.lease_token,
-    lease_seconds: LEASE_SECONDS,
+    lease_seconds: parts.config.leaseSeconds,
     rollout: run.rollout,
     entrypoint: run.entrypoint,
     commit_sha: run.commit_sha,
@@ -33,13 +34,22 @@ export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
     row_count: run.row_indexes?.length ?? run.dataset_rows,
   };
   if ("evaluation" in run.config) return { kind: "evaluation", ...fields, config: run.config };
-  return {
-    kind: "training",
+  const training = {
     ...fields,
     config: run.config,
     total_steps: run.total_steps ?? 0,
     committed_steps: run.committed_steps,
     state_files: run.state_files.map((file) => fileRef(parts, file)),
+  };
+  if (run.replay_of === null || run.replay === null) return { kind: "training", ...training };
+  const { from, files } = await replayStart(parts, { ...run, replay_of: run.replay_of, replay: run.replay });
+  return {
+    kind: "replay",
+    ...training,
+    committed_steps: from,
+    state_files: files.map((file) => fileRef(parts, file)),
+    last_step: run.replay.step,
+    last_config: run.replay.last_config,
   };
 }
 

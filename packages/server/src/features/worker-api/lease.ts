@@ -3,7 +3,7 @@ import type { Kysely, Selectable } from "kysely";
 import type { Tables } from "../../database/tables.ts";
 import type { Platform } from "../../platform.ts";
 import type { Bell } from "../../queue/bell.ts";
-import { RUN_QUEUE } from "../../queue/job-types.ts";
+import { queueOf } from "../../queue/job-types.ts";
 import { appendLog } from "../logs/store.ts";
 import { discardState, endRun } from "../runs/lifecycle.ts";
 
@@ -15,14 +15,15 @@ import { discardState, endRun } from "../runs/lifecycle.ts";
  * A worker that is started again gives up its lease at once, so the time matters only for machines that are lost. It is
  * long enough for a heartbeat to come through on a machine that has far more to do than cores.
  */
-export const LEASE_SECONDS = 30;
 
 /** The claim to a run that a request makes. */
 export type Lease = { readonly runId: string; readonly token: string };
 
 export type LeasedRun = Selectable<Tables["runs"]>;
 
-export type LeaseParts = Pick<Platform, "db" | "queue" | "blobs" | "now"> & { readonly bell: Bell };
+export type LeaseParts = Pick<Platform, "config" | "db" | "queue" | "blobs" | "now"> & {
+  readonly bell: Bell;
+};
 
 /**
  * Locks the row of a run inside a transaction, if the lease holds.
@@ -63,8 +64,9 @@ function leaseLost(message: string): OsmosisError {
   return new OsmosisError("CONFLICT", message, { hint: "Drop what was done for it, and claim a run again." });
 }
 
-export function leaseEnd(now: Date): Date {
-  return new Date(now.getTime() + LEASE_SECONDS * 1000);
+/** When a lease ends that is given or renewed now. */
+export function leaseEnd({ config, now }: Pick<Platform, "config" | "now">): Date {
+  return new Date(now().getTime() + config.leaseSeconds * 1000);
 }
 
 /** @throws {OsmosisError} CONFLICT when the lease is lost. */
@@ -72,18 +74,18 @@ export async function renewLease(parts: LeaseParts, lease: Lease): Promise<{ sto
   const { db, queue, now } = parts;
   const run = await db
     .updateTable("runs")
-    .set({ lease_expires_at: leaseEnd(now()) })
+    .set({ lease_expires_at: leaseEnd(parts) })
     .where("id", "=", lease.runId)
     .where("lease_token", "=", lease.token)
     .where("status", "=", "running")
     .where("lease_expires_at", ">", now())
-    .returning(["stop_requested", "job_attempt"])
+    .returning(["kind", "stop_requested", "job_attempt"])
     .executeTakeFirst();
   if (run === undefined) {
     await readLeasedRun(db, lease, now());
     throw leaseLost("The lease has just expired.");
   }
-  await queue.touch({ queue: RUN_QUEUE, id: lease.runId, attempt: run.job_attempt });
+  await queue.touch({ queue: queueOf(run), id: lease.runId, attempt: run.job_attempt });
   return { stop_requested: run.stop_requested };
 }
 
@@ -120,7 +122,7 @@ export async function releaseRun(
     await endRun(transaction, run, { status: "stopped", error: null, at: now() });
     return "ended";
   });
-  const job = { queue: RUN_QUEUE, id: run.id, attempt: run.job_attempt };
+  const job = { queue: queueOf(run), id: run.id, attempt: run.job_attempt };
   if (outcome === "released") {
     await queue.fail(job, options.reason, { retry: true });
     bell.ring();

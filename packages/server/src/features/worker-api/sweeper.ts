@@ -10,10 +10,10 @@ const SWEEP_MS = 2000;
  * so at the start all of them begin anew.
  */
 export async function sweepLeases(parts: LeaseParts & { readonly log: Log }): Promise<AsyncDisposable> {
-  const { db, now, log } = parts;
+  const { db, log } = parts;
   await db
     .updateTable("runs")
-    .set({ lease_expires_at: leaseEnd(now()) })
+    .set({ lease_expires_at: leaseEnd(parts) })
     .where("status", "=", "running")
     .where("lease_expires_at", "is not", null)
     .execute();

@@ -5,7 +5,6 @@ import { createTestWorker, testRollout } from "../../testing-worker.ts";
 import { createTestWorkspace, until, type TestWorkspace } from "../../testing-workspace.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
 import { RUN_QUEUE } from "../../queue/job-types.ts";
-import { LEASE_SECONDS } from "./lease.ts";
 
 const rows = Array.from({ length: 20 }, (_, n) => `{"user_prompt":"${n}\u2028","label":"${n}"}\n`).join("");
 
@@ -43,7 +42,7 @@ withDatabaseLocation("the worker API", (locate) => {
     if (job === null) throw new Error("no run came");
     return { worker: one, job, run: one.run(job) };
   };
-  const expireLeases = () => server.advance(LEASE_SECONDS * 1000 + 1);
+  const expireLeases = () => server.advance(server.platform.config.leaseSeconds * 1000 + 1);
 
   test("a call without the worker's secret is refused, a user's token included", async () => {
     for (const token of [null, "wrong", server.ownerToken]) {
@@ -120,7 +119,7 @@ withDatabaseLocation("the worker API", (locate) => {
       await submitEval();
       const { run } = await start();
       for (let beat = 0; beat < 4; beat += 1) {
-        server.advance(LEASE_SECONDS * 750);
+        server.advance(server.platform.config.leaseSeconds * 750);
         expect(await run.heartbeat()).toEqual({ stop_requested: false });
       }
       await run.record(testRollout());
