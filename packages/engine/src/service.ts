@@ -64,6 +64,8 @@ export type SampleRequest = {
   /** 0 is greedy. Log probabilities are those of the distribution that was sampled from; at 0, of temperature 1. */
   readonly temperature: number;
   readonly topP: number;
+  /** Draws from the so many likeliest tokens only; `topP` then counts within them. Without it from all. */
+  readonly topK?: number;
   readonly stopTokens: readonly number[];
   /** The tokens depend on the weights, the prompt and this seed alone, never on what else is sampled meanwhile. */
   readonly seed: number;

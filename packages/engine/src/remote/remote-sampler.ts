@@ -36,21 +36,14 @@ export function createRemoteSampler(
           seed: request.seed,
           stop: request.stopTokens,
           temperature: request.temperature,
-          top_k: -1,
+          top_k: request.topK ?? -1,
           top_p: request.topP,
         },
       };
       const signal =
         request.signal === undefined ? session.signal : AbortSignal.any([session.signal, request.signal]);
       const pending = await session.wire.start("/asample", { json: body }, signal);
-      const { tokens, logprobs, stop_reason } = sampleResult(await pending.result());
-      if (logprobs == null || logprobs.length !== tokens.length) {
-        throw new OsmosisError(
-          "PLATFORM_ERROR",
-          "The trainer answered a sample without its log probabilities.",
-        );
-      }
-      return { tokens_T: tokens, logprobs_T: logprobs, stopReason: stop_reason, weightsVersion: version };
+      return { ...sampleResult(await pending.result()), weightsVersion: version };
     },
     // The trainer keeps caches as it likes.
     endConversation() {},

@@ -7,7 +7,7 @@ const LEAST_TEMPERATURE = 1e-3;
 
 /** @throws OsmosisError `VALIDATION` for a request that cannot be sampled. */
 export function checkSampleRequest(request: SampleRequest, config: ModelConfig): void {
-  const { prompt_T, maxTokens, temperature, topP, seed } = request;
+  const { prompt_T, maxTokens, temperature, topP, topK, seed } = request;
   if (prompt_T.length === 0) throw invalid("The prompt is empty.");
   if (prompt_T.length >= config.contextLength) {
     throw invalid(
@@ -34,6 +34,9 @@ export function checkSampleRequest(request: SampleRequest, config: ModelConfig):
     );
   }
   if (!(topP > 0 && topP <= 1)) throw invalid(`topP is ${topP}, not above 0 and at most 1.`);
+  if (topK !== undefined && !(Number.isInteger(topK) && topK >= 1)) {
+    throw invalid(`topK is ${topK}, not at least 1.`);
+  }
   if (!Number.isSafeInteger(seed) || seed < 0) throw invalid(`seed is ${seed}, not a non-negative integer.`);
 }
 

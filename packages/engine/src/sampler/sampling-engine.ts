@@ -316,7 +316,7 @@ class BatchedSampler implements SamplingEngine {
 
 function chooseToken({ request, logprobs }: Row, probabilities_V: Float32Array): Choice {
   if (request.temperature === 0) return likeliestToken(probabilities_V);
-  return drawToken(probabilities_V, request.topP, uniformAt(request.seed, logprobs.length));
+  return drawToken(probabilities_V, request, uniformAt(request.seed, logprobs.length));
 }
 
 function closedError(): OsmosisError {
