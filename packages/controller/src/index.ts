@@ -23,5 +23,8 @@ export { evaluateRun } from "./evaluation/evaluate.ts";
 export type { EvaluateRunOptions } from "./evaluation/evaluate.ts";
 export { evaluationResults, isSkipped } from "./evaluation/results.ts";
 export type { EvaluatedRollout, EvaluationFacts } from "./evaluation/results.ts";
+export { diagnose } from "./doctor/diagnose.ts";
+export type { RunHistory } from "./doctor/run-history.ts";
+export { ABORTED_MINUTES } from "./doctor/thresholds.ts";
 export type { RunEnd, RunPorts } from "./run-ports.ts";
 export * from "./dataset/index.ts";
