@@ -7,6 +7,7 @@ import { fullStorage } from "./database/storage-problem.ts";
 import { accountRoutes } from "./features/accounts/routes.ts";
 import { datasetRoutes } from "./features/datasets/routes.ts";
 import { modelRoutes } from "./features/models/routes.ts";
+import { replayRoutes } from "./features/replays/routes.ts";
 import { runRoutes } from "./features/runs/routes.ts";
 import { secretRoutes } from "./features/secrets/routes.ts";
 import { tinkerRoutes } from "./features/tinker/routes.ts";
@@ -26,6 +27,7 @@ const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [
   secretRoutes,
   modelRoutes,
   runRoutes,
+  replayRoutes,
   workerApiRoutes,
   tinkerRoutes,
 ];

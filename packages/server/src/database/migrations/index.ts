@@ -6,6 +6,8 @@ import * as secrets from "./0011-secrets.ts";
 import * as models from "./0012-models.ts";
 import * as runs from "./0013-runs.ts";
 import * as importedModels from "./0014-imported-models.ts";
+import * as replays from "./0020-replays.ts";
+import * as keptCheckpoints from "./0021-kept-checkpoints.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -21,4 +23,6 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0012-models": models,
   "0013-runs": runs,
   "0014-imported-models": importedModels,
+  "0020-replays": replays,
+  "0021-kept-checkpoints": keptCheckpoints,
 };

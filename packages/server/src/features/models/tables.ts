@@ -1,3 +1,4 @@
+import type { Generated } from "kysely";
 import type { CreatedAt, Json } from "../../database/columns.ts";
 
 /** A file of a model and the blob that holds it. */
@@ -36,7 +37,14 @@ interface TrainedModelsTable {
   /** `lora`: the files are an adapter on top of the base files; `full`: they are a whole model. */
   method: "lora" | "full";
   step: number;
+  /** Validation reward if the step was validated, else the mean training reward. */
   reward: number | null;
+  validation_reward: number | null;
+  /** Of its run: highest validation reward, else highest training reward; of equals the earlier. */
+  is_best: Generated<boolean>;
+  is_last: Generated<boolean>;
+  /** When `keep_checkpoints` removed the files; `files` is empty then. */
+  files_removed_at: Date | null;
   size_bytes: number;
   files: Json<readonly StoredFile[]>;
   created_at: CreatedAt;

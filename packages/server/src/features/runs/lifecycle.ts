@@ -2,8 +2,9 @@ import type { Kysely } from "kysely";
 import { jsonb, storableText } from "../../database/columns.ts";
 import type { Tables } from "../../database/tables.ts";
 import type { Platform } from "../../platform.ts";
-import { RUN_QUEUE } from "../../queue/job-types.ts";
+import { queueOf } from "../../queue/job-types.ts";
 import { resultsOf } from "./results.ts";
+import { discardStates } from "./states.ts";
 import type { RunKind, RunStatus } from "./tables.ts";
 
 /**
@@ -27,7 +28,7 @@ type EndingRun = { readonly id: string; readonly kind: RunKind };
 
 /**
  * Ends a run inside a transaction that has locked its row: results are fixed, the values of its own secrets are gone.
- * The caller ends the queue's job and calls {@link discardState} when the transaction is committed.
+ * The caller ends the queue's job and calls {@link discardStates} when the transaction is committed.
  */
 export async function endRun(
   transaction: Kysely<Tables>,
@@ -50,20 +51,6 @@ export async function endRun(
   await transaction.deleteFrom("run_secrets").where("run_id", "=", run.id).execute();
 }
 
-/** Deletes the trainer's states of a run that has ended. */
-export async function discardState(
-  { db, blobs }: Pick<Platform, "db" | "blobs">,
-  runId: string,
-): Promise<void> {
-  const files = await db
-    .deleteFrom("run_files")
-    .where("run_id", "=", runId)
-    .where("path", "like", "state/%")
-    .returning("key")
-    .execute();
-  for (const { key } of files) await blobs.delete(key);
-}
-
 /**
  * Stops a run: at once while no worker holds it, else by asking its worker.
  *
@@ -74,24 +61,25 @@ export async function stopRun(
   runId: string,
 ): Promise<string> {
   const { db, queue, now } = parts;
-  const { status, isEnded } = await db.transaction().execute(async (transaction) => {
+  const { status, kind, isEnded } = await db.transaction().execute(async (transaction) => {
     const run = await transaction
       .selectFrom("runs")
       .select(["id", "kind", "status", "lease_expires_at"])
       .where("id", "=", runId)
       .forUpdate()
       .executeTakeFirstOrThrow();
-    if (isFinal(run.status)) return { status: run.status, isEnded: false };
+    const { kind } = run;
+    if (isFinal(run.status)) return { status: run.status, kind, isEnded: false };
     if (run.status === "running" && run.lease_expires_at !== null && run.lease_expires_at > now()) {
       await transaction.updateTable("runs").set({ stop_requested: true }).where("id", "=", runId).execute();
-      return { status: "stopping", isEnded: false };
+      return { status: "stopping", kind, isEnded: false };
     }
     await endRun(transaction, run, { status: "stopped", error: null, at: now() });
-    return { status: "stopped", isEnded: true };
+    return { status: "stopped", kind, isEnded: true };
   });
   if (isEnded) {
-    await queue.cancel(RUN_QUEUE, runId);
-    await discardState(parts, runId);
+    await queue.cancel(queueOf({ kind }), runId);
+    await discardStates(parts, runId);
   }
   return status;
 }

@@ -270,6 +270,8 @@ async function insert(
         total_steps: kind === "training" ? stepsOf(config, dataset.rowCount) : null,
         state_files: jsonb([]),
         results: null,
+        replay_of: null,
+        replay: null,
         idempotency_key: idempotencyKey ?? null,
         request_sha256: idempotencyKey === undefined ? null : requestSha256,
         worker: null,

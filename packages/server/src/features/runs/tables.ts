@@ -12,7 +12,20 @@ import type { RunModel } from "../models/service.ts";
 import type { StoredFile } from "../models/tables.ts";
 import type { SecretSource } from "../secrets/service.ts";
 
-export type RunKind = "evaluation" | "training";
+/** A `replay` repeats steps of a training run; no list of runs shows it. */
+export type RunKind = "evaluation" | "training" | "replay";
+
+/** What a replay repeats. */
+export interface ReplayOrder {
+  /** The last step. */
+  readonly step: number;
+  /** The step that it begins after; null until a worker has it. Then it stays, so that every attempt does the same. */
+  readonly from_step: number | null;
+  /** Settings of the last step that differ from the run's, by their place in the configuration. */
+  readonly set: Readonly<Record<string, unknown>>;
+  /** The configuration of the last step where it differs. */
+  readonly last_config: TrainingRunConfig | null;
+}
 export type RunStatus = EvalStatus | TrainingStatus;
 
 interface RunsTable {
@@ -50,10 +63,13 @@ interface RunsTable {
   committed_steps: Generated<number>;
   /** Rollouts of the committed steps. */
   examples: Generated<number>;
-  /** The trainer's state after the last committed step. */
+  /** The trainer's state after the last committed step; of a replay the one that it began with. */
   state_files: Json<readonly StoredFile[]>;
   /** Of an evaluation that has ended; before that they are computed from its rollouts. */
   results: Json<EvalResults | null> | null;
+  /** The run that a replay repeats. */
+  replay_of: string | null;
+  replay: Json<ReplayOrder | null> | null;
   idempotency_key: string | null;
   /** Hash of the request that the idempotency key came with. */
   request_sha256: string | null;

@@ -5,7 +5,8 @@ import type { Platform } from "../../platform.ts";
 import { REPLAY_QUEUE, RUN_QUEUE, RunJob, queueOf } from "../../queue/job-types.ts";
 import type { Job as QueueJob } from "../../queue/queue.ts";
 import { appendLog } from "../logs/store.ts";
-import { discardState, endRun, isFinal, type RunEndStatus } from "../runs/lifecycle.ts";
+import { endRun, isFinal, type RunEndStatus } from "../runs/lifecycle.ts";
+import { discardStates } from "../runs/states.ts";
 import { jobOf } from "./job.ts";
 import { leaseEnd, releaseRun, type LeasedRun, type LeaseParts } from "./lease.ts";
 
@@ -146,7 +147,7 @@ async function assign(parts: ClaimParts, identity: Identity, queued: QueueJob): 
   if (run === "held") return undefined;
   if (run === undefined) {
     await queue.complete(queued);
-    await discardState(parts, runId);
+    await discardStates(parts, runId);
     return undefined;
   }
   try {
@@ -178,5 +179,5 @@ async function failToStart(parts: ClaimParts, run: LeasedRun, error: unknown): P
     ]);
   });
   await queue.complete({ queue: queueOf(run), id: run.id, attempt: run.job_attempt });
-  await discardState(parts, run.id);
+  await discardStates(parts, run.id);
 }

@@ -114,6 +114,31 @@ export async function streamRollouts(
   return streamOf(bodies(blobs, rows));
 }
 
+/**
+ * The training rollouts of a step of the run that a replay repeats, one `RolloutRecord` a line, in the order of recording.
+ *
+ * @throws {OsmosisError} VALIDATION for a run that is no replay.
+ */
+export async function streamStepRollouts(
+  { db, blobs, now }: Pick<Platform, "db" | "blobs" | "now">,
+  lease: Lease,
+  step: number,
+): Promise<ReadableStream<Uint8Array>> {
+  const run = await readLeasedRun(db, lease, now());
+  if (run.replay_of === null || !Number.isSafeInteger(step)) {
+    throw new OsmosisError("VALIDATION", `The run ${run.name} replays no step ${step}.`);
+  }
+  const rows = await db
+    .selectFrom("run_rollouts")
+    .select(["body_key", "body_start", "body_end"])
+    .where("run_id", "=", run.replay_of)
+    .where("phase", "=", "train")
+    .where("step", "=", step)
+    .orderBy("number")
+    .execute();
+  return streamOf(bodies(blobs, rows));
+}
+
 /** Rollouts of an evaluation have step 0. */
 function lastUsedStep(run: LeasedRun): number {
   return run.kind === "evaluation" ? -1 : run.committed_steps;

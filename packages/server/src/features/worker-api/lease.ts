@@ -5,7 +5,8 @@ import type { Platform } from "../../platform.ts";
 import type { Bell } from "../../queue/bell.ts";
 import { queueOf } from "../../queue/job-types.ts";
 import { appendLog } from "../logs/store.ts";
-import { discardState, endRun } from "../runs/lifecycle.ts";
+import { endRun } from "../runs/lifecycle.ts";
+import { discardStates } from "../runs/states.ts";
 
 /**
  * A worker holds a run by a lease: a token that only it knows, until a time that its heartbeats move on. Whoever writes
@@ -128,6 +129,6 @@ export async function releaseRun(
     bell.ring();
   } else if (outcome === "ended") {
     await queue.complete(job);
-    await discardState(parts, run.id);
+    await discardStates(parts, run.id);
   }
 }

@@ -5,9 +5,10 @@ import type { z } from "zod";
 import { jsonb, storableText } from "../../database/columns.ts";
 import type { Tables } from "../../database/tables.ts";
 import { jsonLine } from "../../json-line.ts";
-import { RUN_QUEUE } from "../../queue/job-types.ts";
+import { queueOf } from "../../queue/job-types.ts";
 import type { StoredFile } from "../models/tables.ts";
-import { discardState, endRun, isFinal } from "../runs/lifecycle.ts";
+import { endRun, isFinal } from "../runs/lifecycle.ts";
+import { discardStates } from "../runs/states.ts";
 import { lockLeasedRun, readLeasedRun, type Lease, type LeasedRun, type LeaseParts } from "./lease.ts";
 
 /**
@@ -133,31 +134,7 @@ export async function commitStep(
       .where("id", "=", run.id)
       .execute();
   });
-  await discardOldStates(parts, lease.runId, body.step);
-}
-
-/** Keeps the states of the last two steps. */
-async function discardOldStates({ db, blobs }: LeaseParts, runId: string, step: number): Promise<void> {
-  const kept = [`state/${step}/`, `state/${step - 1}/`, `state/${step + 1}/`];
-  const files = await db
-    .selectFrom("run_files")
-    .select(["path", "key"])
-    .where("run_id", "=", runId)
-    .execute();
-  const old = files.filter(
-    ({ path }) => path.startsWith("state/") && !kept.some((prefix) => path.startsWith(prefix)),
-  );
-  if (old.length === 0) return;
-  await db
-    .deleteFrom("run_files")
-    .where("run_id", "=", runId)
-    .where(
-      "path",
-      "in",
-      old.map(({ path }) => path),
-    )
-    .execute();
-  for (const { key } of old) await blobs.delete(key);
+  await discardStates(parts, lease.runId);
 }
 
 /**
@@ -268,6 +245,6 @@ export async function finishRun(
     return leased;
   });
   if (ended === undefined) return;
-  await queue.complete({ queue: RUN_QUEUE, id: ended.id, attempt: ended.job_attempt });
-  await discardState(parts, ended.id);
+  await queue.complete({ queue: queueOf(ended), id: ended.id, attempt: ended.job_attempt });
+  await discardStates(parts, ended.id);
 }

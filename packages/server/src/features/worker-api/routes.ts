@@ -12,7 +12,7 @@ import { createRouter, honoPath } from "../../http/router.ts";
 import type { Platform } from "../../platform.ts";
 import { appendLog } from "../logs/store.ts";
 import { claimRun } from "./claim.ts";
-import { putRunFile, streamRollouts, streamRows } from "./files.ts";
+import { putRunFile, streamRollouts, streamRows, streamStepRollouts } from "./files.ts";
 import { readLeasedRun, renewLease, type Lease } from "./lease.ts";
 import { commitStep, finishRun, recordRollouts, registerCheckpoint } from "./records.ts";
 
@@ -24,7 +24,11 @@ export function workerApiRoutes(platform: Platform): Hono<AppEnv> {
   const ok = { ok: true } as const;
 
   router.on(routes.claim, async ({ body, c }) => ({
-    job: await claimRun(parts, body, { waitMs: body.wait_ms, signal: c.req.raw.signal }),
+    job: await claimRun(parts, body, {
+      waitMs: body.wait_ms,
+      lane: body.lane,
+      signal: c.req.raw.signal,
+    }),
   }));
   router.on(routes.heartbeat, ({ c }) => renewLease(parts, leaseOf(c)));
   router.on(routes.record, async ({ c, body }) => {
@@ -52,6 +56,9 @@ export function workerApiRoutes(platform: Platform): Hono<AppEnv> {
   app.get(honoPath(streams.rows), worker, async (c) => ndjson(c, await streamRows(platform, leaseOf(c))));
   app.get(honoPath(streams.rollouts), worker, async (c) =>
     ndjson(c, await streamRollouts(platform, leaseOf(c))),
+  );
+  app.get(honoPath(streams.stepRollouts), worker, async (c) =>
+    ndjson(c, await streamStepRollouts(platform, leaseOf(c), Number(c.req.param("step")))),
   );
   app.get(honoPath(streams.source), worker, async (c) => {
     const run = await readLeasedRun(platform.db, leaseOf(c), platform.now());

@@ -1,0 +1,273 @@
+import { randomUUID } from "node:crypto";
+import {
+  OsmosisError,
+  ReplayStatus,
+  TrainingRunConfig,
+  issuesOf,
+  type Replay,
+  type ReplayedStep,
+} from "@osmosis/protocol";
+import type { Kysely } from "kysely";
+import { jsonb } from "../../database/columns.ts";
+import type { Tables } from "../../database/tables.ts";
+import type { Platform } from "../../platform.ts";
+import type { Bell } from "../../queue/bell.ts";
+import { REPLAY_QUEUE } from "../../queue/job-types.ts";
+import type { User } from "../accounts/service.ts";
+import { isFinal, stopRun } from "../runs/lifecycle.ts";
+import { getRun, type RunRow } from "../runs/run-rows.ts";
+import type { ReplayOrder } from "../runs/tables.ts";
+import type { WorkspaceAccess } from "../workspaces/service.ts";
+
+type Parts = Pick<Platform, "db" | "queue" | "blobs" | "now"> & { readonly bell: Bell };
+
+/** What an update measures. Rollouts and clocks are not repeated, so their metrics are not compared. */
+const COMPARED = /^train\//;
+
+/**
+ * Queues a replay of a training run up to a step. It is a row of `runs` like its run's, so that it is claimed, held and
+ * ended as every run is.
+ *
+ * @throws {OsmosisError} NOT_FOUND; VALIDATION for steps that are not committed, settings that do not exist, and runs on
+ * another trainer than this platform's own.
+ */
+export async function startReplay(
+  parts: Parts,
+  { user, workspace }: { readonly user: User; readonly workspace: WorkspaceAccess },
+  request: {
+    readonly run: string;
+    readonly step?: number | undefined;
+    readonly set?: Readonly<Record<string, unknown>> | undefined;
+  },
+): Promise<Replay> {
+  const { db, queue, now } = parts;
+  const run = await getRun(db, workspace, { kind: "training", nameOrId: request.run });
+  const order = orderOf(run, request);
+  const id = randomUUID();
+  const queued = await db.transaction().execute(async (transaction) => {
+    const others = await transaction
+      .selectFrom("runs")
+      .select(["id", "replay"])
+      .where("replay_of", "=", run.id)
+      .where("status", "in", ["pending", "running"])
+      .execute();
+    const same = others.find(
+      ({ replay }) => replay?.step === order.step && settingsText(replay.set) === settingsText(order.set),
+    );
+    if (same !== undefined) return same.id;
+    await transaction
+      .insertInto("runs")
+      .values({
+        id,
+        workspace_id: run.workspace_id,
+        kind: "replay",
+        name: `${run.name}-replay-${id.slice(0, 8)}`,
+        status: "pending",
+        error: null,
+        created_by: user.id,
+        created_at: now(),
+        started_at: null,
+        completed_at: null,
+        rollout_id: run.rollout_id,
+        rollout: run.rollout,
+        entrypoint: run.entrypoint,
+        branch: run.branch,
+        commit_sha: run.commit_sha,
+        dataset_id: run.dataset_id,
+        dataset_version_id: run.dataset_version_id,
+        dataset_name: run.dataset_name,
+        dataset_rows: run.dataset_rows,
+        row_indexes: null,
+        model: jsonb(run.model),
+        config: jsonb(run.config),
+        // No code of the workspace runs, so nothing needs a secret.
+        secret_sources: jsonb({}),
+        total_steps: run.total_steps,
+        state_files: jsonb([]),
+        results: null,
+        replay_of: run.id,
+        replay: jsonb<ReplayOrder>(order),
+        idempotency_key: null,
+        request_sha256: null,
+        worker: null,
+        worker_instance: null,
+        lease_token: null,
+        lease_expires_at: null,
+      })
+      .execute();
+    await queue.enqueue(REPLAY_QUEUE, { run_id: id }, { id, transaction });
+    return id;
+  });
+  parts.bell.ring();
+  return await getReplay(parts.db, workspace, { run: run.name, replayId: queued });
+}
+
+/** @throws {OsmosisError} NOT_FOUND. */
+export async function getReplay(
+  db: Kysely<Tables>,
+  workspace: WorkspaceAccess,
+  { run: nameOrId, replayId }: { readonly run: string; readonly replayId: string },
+): Promise<Replay> {
+  const run = await getRun(db, workspace, { kind: "training", nameOrId });
+  const replay = await db
+    .selectFrom("runs")
+    .selectAll()
+    .where("replay_of", "=", run.id)
+    .where("id", "=", replayId)
+    .executeTakeFirst();
+  if (replay?.replay == null) {
+    throw new OsmosisError("NOT_FOUND", `The run ${run.name} has no replay ${replayId}.`, {
+      hint: `Start one with \`osmosis train replay ${run.name} --step N\`.`,
+    });
+  }
+  const order = replay.replay;
+  const rows = await db
+    .selectFrom("run_steps as again")
+    .innerJoin("run_steps as first", "first.step", "again.step")
+    .select(["again.step", "again.metrics as replayed", "first.metrics as recorded"])
+    .where("again.run_id", "=", replay.id)
+    .where("first.run_id", "=", run.id)
+    .orderBy("again.step")
+    .execute();
+  const steps = rows.map((row) => compared(row, order));
+  const known = steps.filter(({ equal }) => equal !== null);
+  return {
+    id: replay.id,
+    training_run_name: run.name,
+    status: ReplayStatus.parse(replay.status),
+    error: replay.error,
+    step: order.step,
+    from_step: order.from_step,
+    current_step: order.from_step === null ? 0 : replay.committed_steps,
+    set: { ...order.set },
+    equal: replay.status !== "finished" || known.length === 0 ? null : known.every(({ equal }) => equal),
+    steps,
+    created_at: replay.created_at.toISOString(),
+    completed_at: replay.completed_at?.toISOString() ?? null,
+  };
+}
+
+/** @returns its status, or `stopping` while a worker has still to hear of it */
+export async function stopReplay(
+  parts: Parts,
+  workspace: WorkspaceAccess,
+  which: { readonly run: string; readonly replayId: string },
+): Promise<{ id: string; status: string }> {
+  const { id, status } = await getReplay(parts.db, workspace, which);
+  return { id, status: isFinal(status) ? status : await stopRun(parts, id) };
+}
+
+/** The database has an order of keys of its own. */
+function settingsText(set: Readonly<Record<string, unknown>>): string {
+  return JSON.stringify(Object.entries(set).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+function compared(
+  row: {
+    readonly step: number;
+    readonly replayed: Readonly<Record<string, number>>;
+    readonly recorded: Readonly<Record<string, number>>;
+  },
+  order: ReplayOrder,
+): ReplayedStep {
+  const keys = Object.keys(row.replayed).filter((key) => COMPARED.test(key));
+  const recorded = Object.fromEntries(
+    keys.flatMap((key) => (row.recorded[key] === undefined ? [] : [[key, row.recorded[key]]])),
+  );
+  const isOther = row.step === order.step && order.last_config !== null;
+  return {
+    step: row.step,
+    recorded,
+    replayed: { ...row.replayed },
+    equal: isOther ? null : keys.every((key) => row.replayed[key] === row.recorded[key]),
+  };
+}
+
+function orderOf(
+  run: RunRow,
+  request: {
+    readonly step?: number | undefined;
+    readonly set?: Readonly<Record<string, unknown>> | undefined;
+  },
+): ReplayOrder {
+  const { config } = run;
+  if (!("training" in config))
+    throw new Error(`the training run ${run.id} has the configuration of another kind`);
+  if (run.committed_steps === 0) {
+    throw new OsmosisError("VALIDATION", `The run ${run.name} has no committed step yet.`, {
+      hint: "Wait for its first one.",
+    });
+  }
+  const step = request.step ?? run.committed_steps;
+  if (step > run.committed_steps) {
+    throw new OsmosisError(
+      "VALIDATION",
+      `The run ${run.name} has no step ${step}: its last committed one is ${run.committed_steps}.`,
+      { hint: `Choose a step from 1 to ${run.committed_steps}.` },
+    );
+  }
+  const { trainer } = config.advanced;
+  if (trainer !== undefined && trainer !== "embedded") {
+    throw new OsmosisError("VALIDATION", `The run ${run.name} was trained at ${trainer}.`, {
+      hint: "Only runs on the platform's own trainer can be replayed: another one need not repeat itself.",
+    });
+  }
+  const set = request.set ?? {};
+  return {
+    step,
+    from_step: null,
+    set,
+    last_config: Object.keys(set).length === 0 ? null : withSettings(config, set),
+  };
+}
+
+/** Settings of the update alone: what was sampled, and by what weights, is what it was. */
+const SETTABLE: Readonly<Record<string, readonly string[]>> = {
+  training: ["lr"],
+  advanced: [
+    "advantage",
+    "loss",
+    "clip_low",
+    "clip_high",
+    "aggregation",
+    "correction",
+    "correction_cap",
+    "kl_estimator",
+    "reward_coef",
+    "teacher_coef",
+    "entropy_coef",
+    "overlong_cache",
+    "grad_clip_norm",
+    "weight_decay",
+  ],
+};
+
+function withSettings(config: TrainingRunConfig, set: Readonly<Record<string, unknown>>): TrainingRunConfig {
+  const changed = structuredClone({ training: config.training, advanced: config.advanced }) as Record<
+    string,
+    Record<string, unknown>
+  >;
+  // The bounds of another loss have another meaning; its own defaults take their place.
+  if ("advanced.loss" in set && set["advanced.loss"] !== config.advanced.loss) {
+    delete changed["advanced"]?.["clip_low"];
+    delete changed["advanced"]?.["clip_high"];
+  }
+  for (const [place, value] of Object.entries(set)) {
+    const [table = "", key = ""] = place.split(".");
+    if (!SETTABLE[table]?.includes(key)) {
+      throw new OsmosisError("VALIDATION", `${place} cannot be set for a replay.`, {
+        hint: `These can: ${Object.entries(SETTABLE)
+          .flatMap(([name, keys]) => keys.map((one) => `${name}.${one}`))
+          .join(", ")}.`,
+      });
+    }
+    const settings = changed[table];
+    if (settings !== undefined) settings[key] = value;
+  }
+  const parsed = TrainingRunConfig.safeParse({ ...config, ...changed });
+  if (parsed.success) return parsed.data;
+  const [first] = issuesOf(parsed.error);
+  throw new OsmosisError("VALIDATION", `The setting cannot be used: ${first?.key} ${first?.message}.`, {
+    hint: "The settings are those of [training] and [advanced] in a run's configuration.",
+  });
+}
