@@ -142,7 +142,13 @@ export type ForwardOptions = {
 
 export type TrainMethod =
   | { readonly type: "full" }
-  | { readonly type: "lora"; readonly rank: number; readonly alpha: number };
+  | {
+      readonly type: "lora";
+      readonly rank: number;
+      readonly alpha: number;
+      /** The linear layers that are trained; without it those of attention and feed-forward. */
+      readonly layers?: "attention" | "feed_forward";
+    };
 
 export type ModelSource = {
   /** Folder with `config.json`, `tokenizer.json`, `tokenizer_config.json` and safetensors. */

@@ -157,8 +157,8 @@ function adapterFor(
   given: Adapter | undefined,
 ): Adapter | undefined {
   if (method.type === "full") return undefined;
-  const { rank, alpha } = method;
-  if (given === undefined) return { rank, alpha, weights: initialiseAdapter(config, rank, seed) };
+  const { rank, alpha, layers } = method;
+  if (given === undefined) return { rank, alpha, weights: initialiseAdapter(config, rank, seed, layers) };
   if (given.rank === rank && given.alpha === alpha) return given;
   throw new OsmosisError(
     "VALIDATION",

@@ -71,6 +71,21 @@ async function trainSteps(model: TrainableModel, steps: number): Promise<number[
   return losses;
 }
 
+test.each([
+  ["attention", "self_attn"],
+  ["feed_forward", "mlp"],
+] as const)("an adapter of %s layers leaves the others as they are", async (layers, trained) => {
+  await using model = await service.createModel({ folder: base }, { method: { ...LORA, layers }, seed: 7 });
+  const losses = await trainSteps(model, 4);
+  expect(losses[3]).toBeLessThan(losses[0] ?? 0);
+  const folder = join(root, `adapter-${layers}`);
+  await model.saveWeights(folder);
+  const adapter = await readSafetensors(join(folder, "adapter_model.safetensors"));
+  for (const [name, { data }] of adapter) {
+    expect([name, data.some((value) => value !== 0)]).toEqual([name, name.includes(`.${trained}.`)]);
+  }
+});
+
 describe.each([
   ["full fine-tuning", FULL],
   ["an adapter", LORA],

@@ -1,5 +1,6 @@
 import type { ModelConfig } from "../model-config.ts";
 import type { Weights } from "../safetensors.ts";
+import type { TrainMethod } from "../service.ts";
 import { LINEAR_LAYERS, linearShape } from "./parameters.ts";
 import { randomSource } from "./random.ts";
 
@@ -20,13 +21,21 @@ export function adaptedLayers(config: ModelConfig): { path: string; outputs: num
 
 /**
  * A fresh adapter that changes nothing yet: A is uniform within `1 / sqrt(in)` (Kaiming with slope sqrt 5, as PEFT
- * does it), B is zero. The same seed gives the same bytes.
+ * does it), B is zero. The same seed gives the same bytes. Layers that are left out have zeros in both, whose gradients
+ * are zeros, too.
  */
-export function initialiseAdapter(config: ModelConfig, rank: number, seed: number): Weights {
+export function initialiseAdapter(
+  config: ModelConfig,
+  rank: number,
+  seed: number,
+  layers?: Extract<TrainMethod, { type: "lora" }>["layers"],
+): Weights {
   const random = randomSource(seed);
   const adapter: Weights = new Map();
   for (const { path, outputs, inputs } of adaptedLayers(config)) {
-    const bound = 1 / Math.sqrt(inputs);
+    const isAttention = path.includes(".self_attn.");
+    const isLeftOut = layers !== undefined && isAttention !== (layers === "attention");
+    const bound = isLeftOut ? 0 : 1 / Math.sqrt(inputs);
     const A = Float32Array.from({ length: rank * inputs }, () => (2 * random.uniform() - 1) * bound);
     adapter.set(adapterNames(path).A, { shape: [rank, inputs], data: A });
     adapter.set(adapterNames(path).B, { shape: [outputs, rank], data: new Float32Array(outputs * rank) });

@@ -3,39 +3,42 @@ import {
   encodeForwardBackward,
   OsmosisError,
   TinkerLoaded,
-  TinkerModelCreated,
   TinkerOptimStepOutput,
   TinkerSamplingSessionCreated,
   TinkerSaved,
   type TinkerForwardBackward,
 } from "@osmosis/protocol";
-import type { ForwardOptions, ModelSource, TrainMethod, TrainableModel } from "../service.ts";
+import type { Datum, ForwardOptions, ModelSource, TrainMethod, TrainableModel } from "../service.ts";
+import { downloadAdapter } from "./archive.ts";
+import { scaleOf, type Convention } from "./calibration.ts";
+import { openHandle, unload } from "./model-handle.ts";
 import { readReference, writeReference } from "./reference.ts";
 import { createRemoteSampler, type SamplingTarget } from "./remote-sampler.ts";
 import type { RemoteSession } from "./service.ts";
-import type { Pending, WireAnswer, WireBody } from "./wire-client.ts";
-import { chunksOf, forwardResult, readAnswer, wireDatum, wireLoss } from "./wire-data.ts";
+import type { WireAnswer, WireBody } from "./wire-client.ts";
+import { chunksOf, forwardResult, readAnswer, rubbish, wireDatum, wireLoss } from "./wire-data.ts";
 
-/** What servers scale adapters with when the wire does not say. */
-const WIRE_ALPHA = 32;
+/** States to keep at the trainer: the newest, and the one before it, which a run goes on from until the newest is committed. */
+const STATES_KEPT = 2;
 
-/** A model at a trainer: `submit` numbers its requests and sends them one after the other. */
-type Handle = {
-  readonly id: string;
-  submit(path: string, body: (seqId: number) => WireBody): Promise<Pending>;
-};
+/** What sends everything as it is. */
+export const AS_IT_IS: Convention = { reduction: "sum", average: "step", clips: undefined };
 
 /** A model under training at a remote trainer; see `createRemoteService`. */
 export async function createRemoteModel(
   session: RemoteSession,
   source: ModelSource,
   options: { readonly method: TrainMethod; readonly seed: number },
+  { reduction, average }: Convention,
 ): Promise<TrainableModel> {
   const contextLength = await session.contextLength(source.folder);
   let model = await openHandle(session, source.folder, options);
   /** How many updates the weights have seen. */
   let version = 0;
   let target: Promise<SamplingTarget> | undefined;
+  /** Calls since the last step whose gradients the trainer averages with those of later ones. */
+  let averaged = 0;
+  const states: string[] = [];
 
   const call = async (path: string, body: object): Promise<WireAnswer> => {
     const { id } = model;
@@ -60,22 +63,24 @@ export async function createRemoteModel(
   const evaluate =
     (gradient: boolean): TrainableModel["forward"] =>
     async (data_B, loss, { temperature = 1 }: ForwardOptions = {}) => {
-      if (temperature !== 1) {
+      session.requireTemperature(temperature);
+      const wire = { loss, temperature, reduction };
+      const chunks = chunksOf(data_B, session.limits);
+      if (gradient && reduction !== "sum" && average === "step" && averaged++ > 0) {
         throw new OsmosisError(
           "VALIDATION",
-          `A remote trainer computes log probabilities at temperature 1 only.`,
-          {
-            hint: "Sample at temperature 1, or use the embedded trainer.",
-          },
+          "This trainer averages over all calls of forwardBackward before a step, so there can be one only.",
+          { hint: "Send all sequences of a step at once." },
         );
       }
-      const chunks = chunksOf(data_B, session.limits);
       const { id } = model;
+      const scale = (datum: Datum, chunk: readonly Datum[]): number =>
+        scaleOf(reduction, datum, average === "step" ? data_B : chunk);
       // All are on their way before the first result is waited for; their order is the order of the calls.
       const sent = chunks.map((chunk) => {
         const forward_backward_input = {
-          data: chunk.map((datum) => wireDatum(datum, loss)),
-          ...wireLoss(loss),
+          data: chunk.map((datum) => wireDatum(datum, wire, scale(datum, chunk))),
+          ...wireLoss(wire),
         };
         return model.submit("/forward_backward", (seq_id) =>
           bodyOf({ model_id: id, seq_id, forward_backward_input }, gradient),
@@ -86,11 +91,18 @@ export async function createRemoteModel(
     };
 
   /** The weights at the trainer get a name, the folder says which. */
-  const save = async (route: string, folder: string): Promise<void> => {
+  const save = async (route: string, folder: string): Promise<string> => {
     const of = version;
-    const { path } = readAnswer(await call(route, { path: `osmosis-${randomUUID()}` }), TinkerSaved);
-    if (path == null) throw new OsmosisError("PLATFORM_ERROR", "The trainer saved weights without a path.");
-    await writeReference(folder, { path, version: of });
+    const body = () => ({ path: `osmosis-${randomUUID()}` });
+    const answer = await call(route, body()).catch(async (error: unknown) => {
+      // A server that does not number saving refuses its repetition after a lost answer. Saving twice changes nothing.
+      if (error instanceof OsmosisError && error.code === "CONFLICT") return await call(route, body());
+      throw error;
+    });
+    const { path } = readAnswer(answer, TinkerSaved);
+    if (path == null) throw rubbish("saved weights without a path");
+    await writeReference(folder, { path, version: of, base_model: source.folder, ...session.origin });
+    return path;
   };
 
   if (source.adapter !== undefined) {
@@ -101,7 +113,7 @@ export async function createRemoteModel(
 
   const sampler = createRemoteSampler(session, {
     contextLength,
-    target: () => (target ??= baseTarget(session, source.folder)),
+    target: () => (target ??= session.baseTarget(source.folder)),
   });
   return {
     ...sampler,
@@ -109,6 +121,7 @@ export async function createRemoteModel(
     forward: evaluate(false),
 
     async optimStep(params) {
+      averaged = 0;
       const answer = await call("/optim_step", {
         adam_params: {
           learning_rate: params.learningRate,
@@ -122,81 +135,52 @@ export async function createRemoteModel(
       const metrics = readAnswer(answer, TinkerOptimStepOutput).metrics ?? {};
       const updated = metrics["updated"] !== 0;
       if (updated) version += 1;
-      return { gradNorm: metrics["grad_norm"] ?? Number.NaN, updated };
+      return { gradNorm: gradNormOf(metrics), updated };
     },
 
     async syncSampler() {
+      // The base model's weights need no copy; the trainer has them.
+      if (version === 0 && target === undefined) return 0;
       const next = await snapshot();
       target = Promise.resolve(next);
       return next.version;
     },
 
-    saveWeights: (folder) => save("/save_weights_for_sampler", folder),
-    saveState: (folder) => save("/save_weights", folder),
+    async saveWeights(folder) {
+      const path = await save("/save_weights_for_sampler", folder);
+      if (options.method.type !== "lora") return;
+      if (await downloadAdapter(session.wire, path, folder, session.signal)) return;
+      session.notice(
+        "The trainer hands out no weights: the checkpoint is a reference to them, and lives there.",
+      );
+    },
+
+    async saveState(folder) {
+      states.push(await save("/save_weights", folder));
+      for (const old of states.splice(0, states.length - STATES_KEPT)) await discard(session, old);
+    },
 
     async loadState(folder) {
       const reference = await readReference(folder);
       // Weights may only be loaded by the first request of a model.
-      const former = model;
-      model = await openHandle(session, source.folder, options);
+      const former = model.isFresh() ? undefined : model;
+      if (former !== undefined) model = await openHandle(session, source.folder, options);
       await load(reference.path, true);
       version = reference.version;
+      averaged = 0;
       target = Promise.resolve(await snapshot());
-      await unload(session, former);
+      states.splice(0, states.length, reference.path);
+      if (former !== undefined) await unload(session, former);
     },
 
     [Symbol.asyncDispose]: () => unload(session, model),
   };
 }
 
-async function openHandle(
-  session: RemoteSession,
-  baseModel: string,
-  { method, seed }: { readonly method: TrainMethod; readonly seed: number },
-): Promise<Handle> {
-  const { wire, signal } = session;
-  const lora = method.type === "lora" && {
-    lora_config: {
-      rank: method.rank,
-      ...(method.alpha !== WIRE_ALPHA && { alpha: method.alpha }),
-      seed,
-      train_unembed: true,
-      train_mlp: true,
-      train_attn: true,
-    },
-  };
-  const json = {
-    session_id: session.id,
-    model_seq_id: session.nextModel(),
-    base_model: baseModel,
-    ...lora,
-  };
-  const created = await (await wire.start("/create_model", { json }, signal)).result();
-  const { model_id: id } = readAnswer(created, TinkerModelCreated);
-  let lastSeqId = 0;
-  let last: Promise<unknown> = Promise.resolve();
-  let broken: unknown;
-  return {
-    id,
-    submit(path, body) {
-      const seqId = ++lastSeqId;
-      const accepted = last.then(() => {
-        if (broken === undefined) return wire.start(path, body(seqId), signal);
-        throw new OsmosisError(
-          "PLATFORM_ERROR",
-          `The model ${id} cannot go on after a request that was not accepted.`,
-          {
-            cause: broken,
-          },
-        );
-      });
-      // A number that the trainer never got would be waited for by all later ones.
-      last = accepted.catch((error: unknown) => {
-        broken ??= error;
-      });
-      return accepted;
-    },
-  };
+/** Servers put their own name before it, and how it is merged behind it. NaN where there is none. */
+function gradNormOf(metrics: Readonly<Record<string, number>>): number {
+  const found = Object.entries(metrics).find(([name]) => /(^|[./])grad_norm(:|$)/.test(name));
+  return found?.[1] ?? Number.NaN;
 }
 
 /** In JSON a pass without a gradient is another route, in protocol buffers a field. */
@@ -207,25 +191,12 @@ function bodyOf(request: Omit<TinkerForwardBackward, "forward_only">, gradient: 
   return { json: { ...rest, forward_input }, jsonPath: "/forward", protobuf };
 }
 
-/** Before the first update the sampler has the weights of the base model. */
-async function baseTarget(session: RemoteSession, baseModel: string): Promise<SamplingTarget> {
-  const body = {
-    session_id: session.id,
-    sampling_session_seq_id: session.nextSampling(),
-    base_model: baseModel,
-  };
-  const created = await session.wire.post(
-    "/create_sampling_session",
-    body,
-    TinkerSamplingSessionCreated,
-    session.signal,
-  );
-  return { samplingSession: created.sampling_session_id, version: 0 };
-}
-
-/** Best effort: the trainer closes it with the session anyway. */
-async function unload(session: RemoteSession, { id }: Handle): Promise<void> {
-  if (session.signal.aborted) return;
-  const started = session.wire.start("/unload_model", { json: { model_id: id } }, session.signal);
-  await started.then((pending) => pending.result()).catch(() => {});
+/** Best effort: a state that is left over takes room at the trainer, nothing else. */
+async function discard(session: RemoteSession, path: string): Promise<void> {
+  const parts = /^tinker:\/\/([^/]+)\/(weights)\/([^/]+)$/.exec(path);
+  if (parts === null) return;
+  const [run = "", kind = "", name = ""] = parts.slice(1).map(encodeURIComponent);
+  await session.wire
+    .delete(`/training_runs/${run}/checkpoints/${kind}/${name}`, session.signal)
+    .catch(() => {});
 }

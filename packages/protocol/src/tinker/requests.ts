@@ -61,7 +61,8 @@ export const TinkerOptimStep = z.object({
     learning_rate: z.number().nonnegative().default(1e-4),
     beta1: z.number().min(0).lt(1).default(0.9),
     beta2: z.number().min(0).lt(1).default(0.95),
-    eps: z.number().nonnegative().default(1e-12),
+    /** Above 0: the first gradient of half of an adapter is 0, and 0 / 0 is not a number. */
+    eps: z.number().positive().default(1e-12),
     weight_decay: z.number().nonnegative().default(0),
     grad_clip_norm: z.number().nonnegative().default(0),
   }),
