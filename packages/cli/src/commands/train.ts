@@ -51,6 +51,31 @@ export function addTrain(program: Command, run: Run): void {
       ),
     );
 
+  group
+    .command("replay <name>")
+    .description(
+      "repeat the updates of a run from its stored rollouts up to a step, and compare them with what it measured, to the last bit; exit code 1 when they differ",
+    )
+    .option("--step <n>", "a committed step (default: the last one)", wholeNumber(1, 0x7fff_ffff))
+    .option(
+      "--set <setting=value>",
+      "repeat that step with another setting of the update, such as advanced.loss=cispo; it is then not compared. May be given several times",
+      (text: string, earlier: readonly string[] | undefined) => [...(earlier ?? []), text],
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "osmosis train replay NAME --step 12",
+        "osmosis train replay NAME --json",
+        "osmosis train replay NAME --step 12 --set advanced.loss=cispo --set advanced.clip_high=0.4",
+      ),
+    )
+    .action(
+      run(async (context, name: string, options: { step?: number; set?: readonly string[] }) =>
+        (await import("../runs/replay.ts")).replayStep(context, name, options),
+      ),
+    );
+
   addRollouts(group, run, "train");
 
   group

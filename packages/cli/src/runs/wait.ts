@@ -95,7 +95,7 @@ export function isFinal(status: EvalRun["status"] | TrainingRun["status"]): bool
 }
 
 /** The platform may come back from this: no answer, or an answer that it is starting or overloaded. */
-function isPassing(error: unknown): boolean {
+export function isPassing(error: unknown): boolean {
   if (!(error instanceof OsmosisError)) return false;
   const status = error.details?.["status_code"];
   return (
