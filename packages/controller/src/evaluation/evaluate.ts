@@ -1,11 +1,15 @@
 import type { DatasetRow, EvalRunConfig, RolloutRecord } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../gateway/gateway.ts";
-import { collectRollouts, noneScored, recordIndex } from "../rollout/collect-rollouts.ts";
+import { collectRollouts } from "../rollout/collect-rollouts.ts";
 import { driveRollout } from "../rollout/drive-rollout.ts";
+import { batchedWriter } from "../rollout/durable-writer.ts";
+import { noneScored } from "../rollout/failure-guard.ts";
+import { recordedRollouts } from "../rollout/recorded-rollouts.ts";
 import type { DriveRollout } from "../rollout/drive-rollout.ts";
 import { failureLog, progressLog } from "../rollout/rollout-log.ts";
 import { rolloutSeed } from "../rollout/rollout-id.ts";
+import { openRolloutPool } from "../rollout/rollout-pool.ts";
 import type { RolloutServer } from "../rollout/server-client.ts";
 import type { RunEnd, RunPorts } from "../run-ports.ts";
 
@@ -40,27 +44,28 @@ export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> 
     Array.from({ length: evaluation.n }, (_, sampleIndex) => ({ row, sampleIndex })),
   );
 
-  const recordedOf = recordIndex(options.recorded, { phase, step: 0 });
-  const done = tasks.filter((task) => recordedOf(task) !== undefined).length;
+  const recordedOf = recordedRollouts(options.recorded, { phase, step: 0 });
+  const done = tasks.filter((task) => recordedOf(task).length > 0).length;
   const progress = progressLog(ports.log, { done, total: tasks.length });
   const failures = failureLog(ports.log, "evaluate");
 
   const collected = await collectRollouts(tasks, {
-    concurrency: evaluation.batch_size * evaluation.n,
+    pool: openRolloutPool(evaluation.batch_size * evaluation.n),
+    rank: 0,
     recordedOf,
-    record: ports.record,
+    write: batchedWriter(ports.record),
     stopReason: () => undefined,
     ended(rollout) {
       failures(rollout);
       progress(rollout);
     },
     signal: options.signal,
-    drive: ({ row, sampleIndex }, signal) =>
+    drive: ({ row, sampleIndex }, execution, signal) =>
       (options.drive ?? driveRollout)({
         server,
         gateway,
         row,
-        identity: { runId, phase, step: 0, sampleIndex },
+        identity: { runId, phase, step: 0, sampleIndex, execution },
         seed: rolloutSeed(advanced.seed, { phase, step: 0, rowIndex: row.row_index, sampleIndex }),
         sampling: {
           temperature: advanced.temperature,
@@ -73,6 +78,7 @@ export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> 
           graderSeconds: evaluation.grader_timeout_s,
         },
         grade: true,
+        rewardRange: advanced.reward_range,
         clock,
         signal,
       }),

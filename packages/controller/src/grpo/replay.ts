@@ -5,7 +5,8 @@ import type { RunPorts } from "../run-ports.ts";
 import { batchOf } from "./batch.ts";
 import { finite } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
-import { learningRate, tasksOfStep } from "./schedule.ts";
+import { learningRate } from "./schedule.ts";
+import { planOfStep, trainedGroups } from "./step-plan.ts";
 import { groupsOf } from "./step-rollouts.ts";
 import { update } from "./update.ts";
 
@@ -61,10 +62,13 @@ async function replayStep(
     label: null,
     metadata: null,
   }));
-  const tasks = tasksOfStep(config, rows, step);
   const executionsOf = recordedRollouts(stored, { phase: "train", step });
-  const rollouts = tasks.flatMap((task) => countingOf(executionsOf(task)) ?? []);
-  const groups_P = groupsOf(tasks, rollouts, () => undefined);
+  const { first_P, refill_P } = planOfStep(config, rows, step);
+  // Groups that the run did not roll out have no rollouts.
+  const rolled_P = [...first_P, ...refill_P]
+    .map((tasks_G) => tasks_G.flatMap((task) => countingOf(executionsOf(task)) ?? []))
+    .filter((rollouts_G) => rollouts_G.length > 0);
+  const groups_P = groupsOf(trainedGroups(rolled_P, config));
   const batch = batchOf(groups_P, config);
   return finite(
     await update(batch, learningRate(config, { step, totalSteps }), {

@@ -1,12 +1,26 @@
 import type { TrainingRunConfig } from "@osmosis/protocol";
-import type { RunPorts } from "../run-ports.ts";
+import type { RunEnd, RunPorts } from "../run-ports.ts";
 import type { Metrics } from "./metrics.ts";
+import { isValidated } from "./milestones.ts";
 
-/** Tells about settings under which the trainer's ratios are not those of what was sampled. */
-export function warnAboutSampling(
-  { rollout_top_p: topP }: TrainingRunConfig["sampling"],
+/** Tells about settings that do not do what somebody may expect of them. */
+export function warnAboutSettings(
+  {
+    sampling: { rollout_top_p: topP },
+    checkpoints,
+    advanced,
+  }: StopSettings & Pick<TrainingRunConfig, "sampling">,
   log: RunPorts["log"],
 ): void {
+  const stopsEarly = advanced.early_stop_patience > 0 || advanced.early_stop_reward !== undefined;
+  if (stopsEarly && !isValidated({ checkpoints, advanced })) {
+    log({
+      level: "warning",
+      step: "train",
+      message:
+        "The run cannot stop early, since nothing is validated: set [advanced].holdout_rows and [checkpoints].eval_interval.",
+    });
+  }
   if (topP === 1) return;
   log({
     level: "warning",
@@ -15,6 +29,14 @@ export function warnAboutSampling(
       `rollout_top_p is ${topP}: the trainer compares with the whole distribution, the sampler ` +
       "draws from a part of it, so ratios are biased. Use 1 unless you have a reason.",
   });
+}
+
+type StopSettings = Pick<TrainingRunConfig, "checkpoints" | "advanced">;
+
+/** The end of a run that reached what it was to reach before its last step. */
+export function endedEarly(reason: string, log: RunPorts["log"]): RunEnd {
+  log({ level: "info", step: "train", message: `Stopping early, as configured: ${reason}` });
+  return { status: "finished" };
 }
 
 /** A step in one line; every pass rate with its n and its temperature. */

@@ -3,11 +3,15 @@ import type { Clock } from "../clock.ts";
 import type { TrainingBatch } from "./batch.ts";
 import type { Metrics } from "./metrics.ts";
 
-export type StepPhase = "rollout" | "train" | "update_weights" | "validation";
+export type StepPhase = "rollout" | "wait_for_batch" | "train" | "update_weights" | "validation";
 
 /** Takes the time of a step's phases. */
 export type Stopwatch = {
   time<Result>(phase: StepPhase, work: () => Promise<Result>): Promise<Result>;
+  /** Writes down the time of a phase that somebody else took. */
+  took(phase: StepPhase, seconds: number): void;
+  /** What a phase has taken; 0 when it has not been. */
+  seconds(phase: StepPhase): number;
   /** Seconds by phase so far, and tokens per second. */
   metrics(rollouts: readonly RolloutRecord[], batch: TrainingBatch): Metrics;
 };
@@ -23,6 +27,8 @@ export function createStopwatch(clock: Clock, recorded: readonly RolloutRecord[]
       seconds[phase] = (clock.now() - before) / 1000;
       return result;
     },
+    seconds: (phase) => seconds[phase] ?? 0,
+    took: (phase, value) => void (seconds[phase] = value),
     metrics(rollouts, batch) {
       const run = rollouts.filter((rollout) => !recorded.includes(rollout));
       const sampledTokens = run.reduce((sum, { completion_tokens }) => sum + completion_tokens, 0);

@@ -1,5 +1,5 @@
-import type { TrainableModel } from "@osmosis/engine";
-import type { DatasetRow, RolloutRecord, TrainingRunConfig } from "@osmosis/protocol";
+import type { Scorer, TrainableModel } from "@osmosis/engine";
+import type { DatasetRow, RolloutRecord, StepRewards, TrainingRunConfig } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import type { DriveRollout } from "../rollout/drive-rollout.ts";
@@ -12,7 +12,7 @@ export type TrainPorts = RunPorts & {
   readonly commitStep: (commit: {
     readonly step: number;
     readonly metrics: Metrics;
-    /** Training rollouts of the step, with and without a reward. */
+    /** Training rollouts that were run for the step: with and without a reward, replacements and repeats included. */
     readonly examples: number;
     readonly saveState: (folder: string) => Promise<void>;
   }) => Promise<void>;
@@ -21,6 +21,12 @@ export type TrainPorts = RunPorts & {
     readonly step: number;
     /** Validation reward if the step was validated, else the mean training reward. */
     readonly reward: number | null;
+    /** Mean reward of the step's validation; null without one, or where none of it has a reward. */
+    readonly validationReward: number | null;
+    /** The best one of the run so far: of the validations, or without them of the checkpoints' training rewards. */
+    readonly isBest: boolean;
+    /** The run ends with it. */
+    readonly isLast: boolean;
     readonly method: "lora" | "full";
     readonly saveWeights: (folder: string) => Promise<void>;
   }) => Promise<void>;
@@ -31,6 +37,10 @@ export type TrainRunOptions = {
   readonly config: Pick<TrainingRunConfig, "training" | "sampling" | "checkpoints" | "advanced">;
   /** The model with the state of the last committed step loaded. */
   readonly model: TrainableModel;
+  /** The model that training began with; needed where `kl_coef` is not 0. */
+  readonly reference?: Scorer;
+  /** The model of `teacher_model`; needed where there is one. */
+  readonly teacher?: Scorer;
   /** It must sample from `model`. */
   readonly gateway: Gateway;
   readonly server: RolloutServer;
@@ -40,6 +50,8 @@ export type TrainRunOptions = {
   readonly recorded: readonly RolloutRecord[];
   /** 0 at the beginning; the run goes on with the step after it. */
   readonly committedSteps: number;
+  /** Rewards of the committed steps, in order; the best checkpoint and the early stop depend on them. */
+  readonly pastSteps?: readonly StepRewards[];
   readonly ports: TrainPorts;
   readonly clock: Clock;
   readonly signal: AbortSignal;

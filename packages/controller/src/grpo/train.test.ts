@@ -13,6 +13,7 @@ import { systemClock } from "../io.ts";
 import { connectRolloutServer } from "../rollout/server-client.ts";
 import { shuffled } from "../seed.ts";
 import type { Metrics } from "./metrics.ts";
+import { rewardsOfStep } from "./milestones.ts";
 import { trainRun } from "./train.ts";
 import type { TrainRunOptions } from "./train-options.ts";
 
@@ -23,12 +24,12 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-/** The right answer is 3 to an odd question and 7 to an even one. */
+/** The right answer is 3 to an odd question and 7 to an even one. Metadata make prompts of their own of them. */
 const rows: DatasetRow[] = Array.from({ length: 20 }, (_, row_index) => ({
   row_index,
   messages: [{ role: "user" as const, content: row_index % 2 === 0 ? "Even?" : "Odd?" }],
   label: row_index % 2 === 0 ? "7" : "3",
-  metadata: null,
+  metadata: { number: row_index },
 }));
 
 function configOf(advanced: object = {}, rest: object = {}): TrainingRunConfig {
@@ -36,7 +37,7 @@ function configOf(advanced: object = {}, rest: object = {}): TrainingRunConfig {
     experiment: { rollout: "r", entrypoint: "main.ts", model_path: "m", dataset: "d" },
     training: { lr: 0.25, rollout_batch_size: 4, n_samples_per_prompt: 8, total_epochs: 100 },
     checkpoints: { eval_interval: 5, checkpoint_save_freq: 10 },
-    advanced: { seed: 11, holdout_rows: 4, max_steps: 12, ...advanced },
+    advanced: { seed: 11, holdout_rows: 4, max_steps: 12, dynamic_sampling: false, ...advanced },
     ...rest,
   });
 }
@@ -59,7 +60,13 @@ async function openStore() {
     folder,
     rollouts: [] as RolloutRecord[],
     steps: [] as { step: number; metrics: Metrics; examples: number }[],
-    checkpoints: [] as { step: number; reward: number | null; files: string[] }[],
+    checkpoints: [] as {
+      step: number;
+      reward: number | null;
+      isBest: boolean;
+      isLast: boolean;
+      files: string[];
+    }[],
     logs: [] as Omit<LogEntry, "timestamp">[],
   };
 }
@@ -97,6 +104,7 @@ async function live(store: Store, { dies, rolloutServer: serverOptions, ...chang
     rows,
     recorded: store.rollouts.filter(({ step }) => step > committed),
     committedSteps: committed,
+    pastSteps: store.steps.map(({ step, metrics }) => rewardsOfStep(step, metrics)),
     clock: systemClock,
     signal: death.signal,
     ports: {
@@ -111,11 +119,11 @@ async function live(store: Store, { dies, rolloutServer: serverOptions, ...chang
         await saveState(folder);
         store.steps.push({ step, metrics, examples });
       },
-      async checkpoint({ step, reward, saveWeights }) {
+      async checkpoint({ step, reward, isBest, isLast, saveWeights }) {
         const folder = join(store.folder, `checkpoint-${step}`);
         await mkdir(folder, { recursive: true });
         await saveWeights(folder);
-        store.checkpoints.push({ step, reward, files: await readdir(folder) });
+        store.checkpoints.push({ step, reward, isBest, isLast, files: await readdir(folder) });
       },
       log: (entry) => void store.logs.push(entry),
     },
@@ -176,8 +184,10 @@ test("rewards alone teach the policy, and every curve is there", async () => {
     "eval/validation/temperature": 0,
   });
   expect(store.checkpoints).toEqual([
-    { step: 10, reward: expect.any(Number), files: ["weights.json"] },
-    { step: 12, reward: 1, files: ["weights.json"] },
+    // Step 5 is the best of the validations, of which the later ones are no better.
+    { step: 5, reward: 1, isBest: true, isLast: false, files: ["weights.json"] },
+    { step: 10, reward: 1, isBest: false, isLast: false, files: ["weights.json"] },
+    { step: 12, reward: 1, isBest: false, isLast: true, files: ["weights.json"] },
   ]);
   expect(store.logs.at(-1)?.message).toMatch(
     /^Step 12 of 12: reward .*n=32, temperature 1.*n=4, temperature 0/,
@@ -323,7 +333,7 @@ test("too many failures in a row end the run in the middle of a step", async () 
   });
   expect(result).toEqual({
     status: "failed",
-    error: expect.stringMatching(/^5 rollouts in a row ended without a reward.*the disk is full/),
+    error: expect.stringMatching(/^5 rollouts in a row ended with the outcome agent.*the disk is full/),
   });
   expect(store.steps).toHaveLength(1);
   expect(server.requests.length).toBeLessThan(50);

@@ -1,64 +1,92 @@
-import { failureGuard, noneScored } from "../rollout/collect-rollouts.ts";
+import { noneScored } from "../rollout/failure-guard.ts";
 import type { RunEnd } from "../run-ports.ts";
 import { batchOf } from "./batch.ts";
+import { boundedModel } from "./bounded-model.ts";
+import { splitRows, warnAboutLeaks } from "./held-out.ts";
 import { finite, rolloutMetrics, validationMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
+import { isValidated, openMilestones, rewardsOfStep } from "./milestones.ts";
 import { learningRate, stepsOf } from "./schedule.ts";
-import { stepSummary, warnAboutSampling } from "./step-log.ts";
-import { VALIDATION_TEMPERATURE, groupsOf, trainingRollouts, validationRollouts } from "./step-rollouts.ts";
+import { collectionMetrics, everyRollout } from "./step-metrics.ts";
+import { openStepPipeline } from "./step-pipeline.ts";
+import { endedEarly, stepSummary, warnAboutSettings } from "./step-log.ts";
+import { VALIDATION_TEMPERATURE, groupsOf } from "./step-rollouts.ts";
 import { createStopwatch } from "./stopwatch.ts";
 import type { TrainRunOptions } from "./train-options.ts";
 import { update } from "./update.ts";
 
 /**
- * Group-relative policy optimisation, on policy: every step samples groups of rollouts with the newest weights, and makes
- * one update with them. The same configuration, seed and rows give the same curve, also when the run is taken up again in
- * the middle of a step.
+ * Group-relative policy optimisation: every step rolls out groups, and makes one update with them. On policy the rollouts
+ * of a step begin when the step before it is done, with its weights; the same configuration, seed and rows then give the
+ * same curve, also when the run is taken up again in the middle of a step. Asynchronously, later steps are rolled out
+ * while earlier ones train (`step-pipeline.ts`); with a staleness of 0 the curve is that of the synchronous loop.
  *
- * A step whose groups teach nothing makes no update, but is committed and counted.
+ * Validation sees exactly the weights after its step: nothing is published until it has ended. A step whose groups teach
+ * nothing makes no update, but is committed and counted.
  *
  * @throws the signal's reason when it aborts, and whatever a port or the model throws.
  */
 export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
-  const { config, model, ports, rows, clock } = options;
+  const { config, ports, rows, clock, committedSteps } = options;
   const { sampling, checkpoints, advanced } = config;
   const totalSteps = stepsOf(config, rows.length);
-  if (totalSteps === 0) return failed(`No row is left to train on: all ${rows.length} rows are held out.`);
-  warnAboutSampling(sampling, ports.log);
-  const stopReason = failureGuard(advanced.max_consecutive_failures);
-  let scoredBefore = options.committedSteps > 0;
-  let weightsVersion = await model.syncSampler();
+  const split = splitRows(rows, advanced.holdout_rows);
+  if (totalSteps === 0 || !rows.some(split.isTrained)) {
+    return failed(`No row is left to train on: all ${rows.length} rows are held out, or repeat one that is.`);
+  }
+  warnAboutSettings(config, ports.log);
+  warnAboutLeaks(split, ports.log);
+  const milestones = openMilestones(config, options.pastSteps ?? []);
+  const ended = milestones.earlyStop();
+  if (ended !== undefined) return endedEarly(ended, ports.log);
 
-  for (let step = options.committedSteps + 1; step <= totalSteps; step++) {
+  const model = boundedModel(options.model, options);
+  let weightsVersion = await model.syncSampler();
+  await using pipeline = openStepPipeline(options, { split, totalSteps });
+  for (let step = committedSteps + 1; step <= totalSteps; step++) {
     const watch = createStopwatch(clock, options.recorded);
     const isDue = (every: number): boolean => every > 0 && (step % every === 0 || step === totalSteps);
 
-    const collected = await watch.time("rollout", () => trainingRollouts({ ...options, step, stopReason }));
-    if (collected.type === "stopped") return failed(collected.reason);
-    const { rollouts, tasks } = collected;
-    const nothing = scoredBefore ? undefined : noneScored(rollouts);
+    pipeline.published(step - 1, weightsVersion);
+    const taken = await watch.time("wait_for_batch", () => pipeline.take(step));
+    if (taken.type === "stopped") return failed(taken.reason);
+    const first = taken.first_P.flat();
+    const nothing = step === 1 && first.length > 0 ? noneScored(first) : undefined;
     if (nothing !== undefined) return failed(nothing);
-    scoredBefore = true;
-    const groups_P = groupsOf(tasks, rollouts, (rewards) => options.transformRewards?.(rewards, step));
-    const sampled = rolloutMetrics(groups_P, { weightsVersion, temperature: sampling.rollout_temperature });
+    watch.took("rollout", taken.rolloutSeconds);
+    const facts = { weightsVersion, temperature: sampling.rollout_temperature };
+    const sampled = rolloutMetrics(groupsOf(taken.first_P), facts);
+    const waitSeconds = watch.seconds("wait_for_batch");
+    const collected = collectionMetrics(taken, { weightsVersion, waitSeconds });
 
+    const groups_P = groupsOf(taken.trained_P, (rewards) => options.transformRewards?.(rewards, step));
     const batch = batchOf(groups_P, config);
     const lr = learningRate(config, { step, totalSteps });
-    const updated = await watch.time("train", () => update(batch, lr, options));
+    const updated = await watch.time("train", () => update(batch, lr, { ...options, model }));
     weightsVersion = await watch.time("update_weights", () => model.syncSampler());
+    if (advanced.asynchronous) pipeline.published(step, weightsVersion);
 
     let validation: Metrics = {};
-    if (advanced.holdout_rows > 0 && isDue(checkpoints.eval_interval)) {
-      const held = await watch.time("validation", () => validationRollouts({ ...options, step, stopReason }));
+    if (isValidated(config) && isDue(checkpoints.eval_interval)) {
+      const held = await watch.time("validation", () => pipeline.validate(step));
       if (held.type === "stopped") return failed(held.reason);
       validation = validationMetrics(held.rollouts, VALIDATION_TEMPERATURE);
     }
 
-    const metrics = finite({ ...sampled, ...updated, ...validation, ...watch.metrics(rollouts, batch) });
-    if (isDue(checkpoints.checkpoint_save_freq)) {
+    const perf = watch.metrics(everyRollout(taken), batch);
+    const metrics = finite({ ...sampled, ...collected, ...updated, ...validation, ...perf });
+    const rewards = rewardsOfStep(step, metrics);
+    milestones.add(rewards);
+    const enough = milestones.earlyStop();
+    const isLast = step === totalSteps || enough !== undefined;
+    const isBest = milestones.isBest();
+    if (isLast || isDue(checkpoints.checkpoint_save_freq) || (isBest && rewards.validation_reward !== null)) {
       await ports.checkpoint({
         step,
-        reward: metrics["eval/validation/reward"] ?? metrics["rollout/raw_reward"] ?? null,
+        reward: rewards.validation_reward ?? rewards.reward,
+        validationReward: rewards.validation_reward,
+        isBest,
+        isLast,
         method: advanced.method,
         saveWeights: (folder) => model.saveWeights(folder),
       });
@@ -66,10 +94,11 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     await ports.commitStep({
       step,
       metrics,
-      examples: rollouts.length,
+      examples: everyRollout(taken).length,
       saveState: (folder) => model.saveState(folder),
     });
     ports.log({ level: "info", step: `step ${step}`, message: stepSummary(metrics, { step, totalSteps }) });
+    if (enough !== undefined) return endedEarly(enough, ports.log);
   }
   return { status: "finished" };
 }

@@ -1,21 +1,38 @@
 /**
- * Runs many rollouts, a bounded number at a time. What was recorded before is not run again; what is run is durable
- * before it counts. The result has the order of the tasks, whatever the order of arrival.
+ * Runs many rollouts, as many at a time as the pool has places. What was recorded before is not run again; what is run is
+ * durable before it counts. The result has the order of the tasks, whatever the order of arrival.
+ *
+ * A task may be executed several times: where the group policy runs a failed rollout again, and where what was recorded
+ * is no use any more. Each execution is a record of its own.
  */
-import { isScored } from "@osmosis/protocol";
+import { isInfrastructureFailure, isScored } from "@osmosis/protocol";
 import type { DatasetRow, RolloutRecord } from "@osmosis/protocol";
 import { deadlineOf } from "../deadline.ts";
+import type { DurableWriter } from "./durable-writer.ts";
+import { countingOf } from "./recorded-rollouts.ts";
+import type { RecordedRollouts } from "./recorded-rollouts.ts";
+import type { RolloutPool } from "./rollout-pool.ts";
 
 export type RolloutTask = { readonly row: DatasetRow; readonly sampleIndex: number };
 
+/** Turns a task into a record; `execution` counts from 0 how often the task was executed before. */
+export type Drive<Task extends RolloutTask = RolloutTask> = (
+  task: Task,
+  execution: number,
+  signal: AbortSignal,
+) => Promise<RolloutRecord>;
+
 export type CollectOptions = {
-  /** Rollouts in flight at most. */
-  readonly concurrency: number;
-  /** The record of an earlier life of the run, if there is one. */
-  readonly recordedOf: (task: RolloutTask) => RolloutRecord | undefined;
-  readonly drive: (task: RolloutTask, signal: AbortSignal) => Promise<RolloutRecord>;
-  /** Resolves when the rollouts are durable. */
-  readonly record: (rollouts: readonly RolloutRecord[]) => Promise<void>;
+  readonly pool: RolloutPool;
+  /** In the pool, rollouts of a smaller rank go first. */
+  readonly rank: number;
+  readonly recordedOf: RecordedRollouts;
+  /** False for a recorded rollout that may not be used, so that the task is executed again. */
+  readonly isUsable?: (recorded: RolloutRecord) => boolean;
+  /** How often a rollout is run again whose failure may not happen twice. */
+  readonly retries?: number;
+  readonly drive: Drive;
+  readonly write: DurableWriter;
   /** Sees every rollout that was run, in the order of arrival; a text stops the others and the run. */
   readonly stopReason: (rollout: RolloutRecord) => string | undefined;
   /** Told about every rollout that was run, once it is durable. */
@@ -24,107 +41,77 @@ export type CollectOptions = {
 };
 
 export type Collected =
-  | { readonly type: "complete"; readonly rollouts: readonly RolloutRecord[] }
+  | {
+      readonly type: "complete";
+      /** One for each task, in their order. */
+      readonly rollouts: readonly RolloutRecord[];
+      /** Executions that another execution of the same task has replaced. */
+      readonly replaced: readonly RolloutRecord[];
+    }
   | { readonly type: "stopped"; readonly reason: string };
 
-/** @throws the signal's reason, or whatever `record` threw; rollouts under way are cancelled first. */
+/** @throws the signal's reason, or whatever `write` threw; rollouts under way are cancelled first. */
 export async function collectRollouts(
   tasks: readonly RolloutTask[],
   options: CollectOptions,
 ): Promise<Collected> {
-  const rollouts: (RolloutRecord | undefined)[] = tasks.map(options.recordedOf);
-  const missing = tasks.flatMap((task, index) => (rollouts[index] === undefined ? [{ task, index }] : []));
-  // All workers draw from one iterator.
-  const queue = missing.values();
+  const { pool, rank, isUsable = () => true, retries = 0 } = options;
   const stop = new AbortController();
   using bounds = deadlineOf([options.signal, stop.signal]);
   const { signal } = bounds;
-  const write = batchedWriter(options.record);
   let reason: string | undefined;
 
-  async function work(): Promise<void> {
-    for (const { task, index } of queue) {
-      signal.throwIfAborted();
-      const rollout = await options.drive(task, signal);
-      await write(rollout);
-      rollouts[index] = rollout;
-      options.ended?.(rollout);
-      reason ??= options.stopReason(rollout);
-      if (reason !== undefined) stop.abort(new DOMException(reason, "AbortError"));
-    }
+  async function execute(task: RolloutTask, execution: number): Promise<RolloutRecord> {
+    signal.throwIfAborted();
+    const rollout = await options.drive(task, execution, signal);
+    await options.write(rollout);
+    options.ended?.(rollout);
+    reason ??= options.stopReason(rollout);
+    if (reason !== undefined) stop.abort(new DOMException(reason, "AbortError"));
+    return rollout;
   }
 
-  const workers = Array.from({ length: Math.min(options.concurrency, missing.length) }, async () => {
-    try {
-      await work();
-    } catch (error) {
-      // The first failure ends the others; each still waits for its own rollout to be cancelled.
-      if (!stop.signal.aborted) stop.abort(error);
-      throw error;
-    }
-  });
-  const results = await Promise.allSettled(workers);
+  /** All executions of the task that may be used, of earlier lives and of this one. */
+  async function executionsOf(task: RolloutTask): Promise<RolloutRecord[]> {
+    const recorded = options.recordedOf(task);
+    const executions = recorded.filter(isUsable);
+    const isEnough = (): boolean => !isWanted(countingOf(executions), executions.length, retries);
+    if (isEnough()) return executions;
+    return pool.run({ rank, signal }, async () => {
+      for (let execution = recorded.length; !isEnough(); execution++) {
+        executions.push(await execute(task, execution));
+      }
+      return executions;
+    });
+  }
+
+  const results = await Promise.allSettled(
+    tasks.map(async (task) => {
+      try {
+        return await executionsOf(task);
+      } catch (error) {
+        // The first failure ends the others; each still waits for its own rollout to be cancelled.
+        if (!stop.signal.aborted) stop.abort(error);
+        throw error;
+      }
+    }),
+  );
   options.signal.throwIfAborted();
   if (reason !== undefined) return { type: "stopped", reason };
-  if (results.some(({ status }) => status === "rejected")) throw stop.signal.reason;
-  return { type: "complete", rollouts: rollouts.filter((rollout) => rollout !== undefined) };
+  const executions = results.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+  if (executions.length < tasks.length) throw stop.signal.reason;
+  const rollouts = executions.map(countingOf).filter((rollout) => rollout !== undefined);
+  const counting = new Set(rollouts);
+  return { type: "complete", rollouts, replaced: executions.flat().filter((one) => !counting.has(one)) };
 }
 
-/** Writes what has gathered while the last write was under way in one go. */
-function batchedWriter(
-  record: (rollouts: readonly RolloutRecord[]) => Promise<void>,
-): (rollout: RolloutRecord) => Promise<void> {
-  let waiting: RolloutRecord[] = [];
-  let batch: Promise<void> | undefined;
-  let writing: Promise<void> = Promise.resolve();
-  return (rollout) => {
-    waiting.push(rollout);
-    batch ??= writing = writing
-      .catch(() => undefined)
-      .then(() => {
-        const rollouts = waiting;
-        waiting = [];
-        batch = undefined;
-        return record(rollouts);
-      });
-    return batch;
-  };
+/** Whether the task has to be executed (again). */
+function isWanted(counting: RolloutRecord | undefined, executions: number, retries: number): boolean {
+  if (counting === undefined) return true;
+  return mayHelpToRepeat(counting) && executions <= retries;
 }
 
-/** Stops a run after `limit` rollouts in a row that ended without a reward. */
-export function failureGuard(limit: number): (rollout: RolloutRecord) => string | undefined {
-  let inARow = 0;
-  return ({ outcome, error }) => {
-    inARow = isScored(outcome) ? 0 : inARow + 1;
-    if (inARow < limit) return undefined;
-    return `${inARow} rollouts in a row ended without a reward; the last one with the outcome ${outcome}: ${error ?? "no message"}`;
-  };
-}
-
-/** Why none of the rollouts has a reward: the commonest outcome and its message; undefined when one has. */
-export function noneScored(rollouts: readonly RolloutRecord[]): string | undefined {
-  if (rollouts.some(({ outcome }) => isScored(outcome))) return undefined;
-  const counts = new Map<string, number>();
-  for (const { outcome, error } of rollouts) {
-    const key = `${outcome}: ${error ?? "no message"}`;
-    counts.set(key, (counts.get(key) ?? 0) + 1);
-  }
-  const [commonest] = [...counts].sort(([, a], [, b]) => b - a);
-  const detail =
-    commonest === undefined ? "" : ` Most often (${commonest[1]}) they ended with ${commonest[0]}`;
-  return `None of the ${rollouts.length} rollouts has a reward.${detail}`;
-}
-
-/** Finds records of an earlier life of the run by what they are a rollout of; a scored one wins over another. */
-export function recordIndex(
-  recorded: readonly RolloutRecord[],
-  { phase, step }: Pick<RolloutRecord, "phase" | "step">,
-): (task: RolloutTask) => RolloutRecord | undefined {
-  const index = new Map<string, RolloutRecord>();
-  for (const rollout of recorded) {
-    if (rollout.phase !== phase || rollout.step !== step) continue;
-    const key = `${rollout.row_index}/${rollout.sample_index}`;
-    if (!index.has(key) || isScored(rollout.outcome)) index.set(key, rollout);
-  }
-  return ({ row, sampleIndex }) => index.get(`${row.row_index}/${sampleIndex}`);
+/** True when the failure lies with the surroundings, or took too long: the same rollout may succeed at another time. */
+function mayHelpToRepeat({ outcome }: RolloutRecord): boolean {
+  return !isScored(outcome) && (isInfrastructureFailure(outcome) || outcome === "timeout");
 }

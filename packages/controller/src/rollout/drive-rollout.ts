@@ -10,7 +10,8 @@
  * | failure, and the last model call failed at the provider | `provider` |
  * | failure that the server blames on the model, though the gateway had refused a wrong or too long request | `agent` |
  * | failure of the workflow or the grader | as the server reports it |
- * | success without the reward that was asked for | `grader`; without a sample `agent` |
+ * | success without the reward that was asked for, or with one that is not finite or out of range | `grader` |
+ * | success without a sample | `agent` |
  * | success, though a token limit cut an answer or refused a call | `truncated`, and the reward counts |
  * | success | `ok` |
  */
@@ -29,7 +30,7 @@ import type { OpenRollout, RolloutSampling, RolloutTrace } from "../gateway/roll
 import { rolloutIdOf } from "./rollout-id.ts";
 import type { RolloutIdentity } from "./rollout-id.ts";
 import { recordOf } from "./rollout-record.ts";
-import type { RolloutEnd } from "./rollout-record.ts";
+import type { RewardRange, RolloutEnd } from "./rollout-record.ts";
 import { RolloutServerError } from "./server-client.ts";
 import type { AdmissionAnswer, Lease, RolloutServer } from "./server-client.ts";
 
@@ -51,6 +52,8 @@ export type DriveRolloutOptions = {
   readonly maxResponseTokens?: number;
   readonly timeouts: RolloutTimeouts;
   readonly grade: boolean;
+  /** A reward outside of it is a failure of the grader. */
+  readonly rewardRange?: RewardRange | undefined;
   readonly clock: Clock;
   readonly signal: AbortSignal;
 };

@@ -8,23 +8,29 @@ export type RolloutIdentity = {
   readonly step: number;
   readonly rowIndex: number;
   readonly sampleIndex: number;
+  /** How often the rollout came to an end before, and is run once more; 0 without it. */
+  readonly execution?: number;
 };
 
 /**
  * The rollout's id: one path segment. `attempt` is 0 unless a server still held an earlier execution of the same rollout.
  */
 export function rolloutIdOf(
-  { runId, phase, step, rowIndex, sampleIndex }: RolloutIdentity,
+  { runId, phase, step, rowIndex, sampleIndex, execution = 0 }: RolloutIdentity,
   attempt: number,
 ): string {
-  const id = `${runId}-${phase}-s${step}-r${rowIndex}-n${sampleIndex}`;
+  const again = execution === 0 ? "" : `-e${execution}`;
+  const id = `${runId}-${phase}-s${step}-r${rowIndex}-n${sampleIndex}${again}`;
   return attempt === 0 ? id : `${id}-a${attempt}`;
 }
 
-/** What the rollout samples with: the same at every attempt, another for each other rollout. */
+/**
+ * What the rollout samples with: the same at every attempt and every execution, another for each other rollout. So a
+ * rollout that is run again is the same draw once more, and retrying selects nothing.
+ */
 export function rolloutSeed(
   runSeed: number,
-  { phase, step, rowIndex, sampleIndex }: Omit<RolloutIdentity, "runId">,
+  { phase, step, rowIndex, sampleIndex }: Omit<RolloutIdentity, "runId" | "execution">,
 ): number {
   return seedOf(runSeed, phase, step, rowIndex, sampleIndex);
 }

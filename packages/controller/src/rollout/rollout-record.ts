@@ -14,6 +14,9 @@ export type RolloutEnd =
   | { readonly type: "reply"; readonly reply: RolloutResultReply }
   | { readonly type: "failed"; readonly outcome: RolloutOutcome; readonly error: string };
 
+/** Smallest and largest reward that counts. */
+export type RewardRange = readonly [lowest: number, highest: number];
+
 /** Everything that is kept of a rollout. */
 export function recordOf(facts: {
   readonly rolloutId: string;
@@ -23,9 +26,10 @@ export function recordOf(facts: {
   /** Undefined when no execution began. */
   readonly trace: RolloutTrace | undefined;
   readonly grade: boolean;
+  readonly rewardRange?: RewardRange | undefined;
   readonly durationMs: number;
 }): RolloutRecord {
-  const { rolloutId, identity, row, end, trace, grade, durationMs } = facts;
+  const { rolloutId, identity, row, end, trace, durationMs } = facts;
   const sample = end.type === "reply" ? (end.reply.sample ?? undefined) : undefined;
   return {
     rollout_id: rolloutId,
@@ -33,7 +37,7 @@ export function recordOf(facts: {
     step: identity.step,
     row_index: row.row_index,
     sample_index: identity.sampleIndex,
-    ...classify(end, trace, grade),
+    ...classify(end, trace, facts),
     label: row.label,
     messages: conversationOf(sample, trace, row),
     metrics: metricsOf(sample),
@@ -53,7 +57,7 @@ export function recordOf(facts: {
 export function classify(
   end: RolloutEnd,
   trace: RolloutTrace | undefined,
-  grade: boolean,
+  { grade, rewardRange }: { readonly grade: boolean; readonly rewardRange?: RewardRange | undefined },
 ): { readonly outcome: RolloutOutcome; readonly reward: number | null; readonly error: string | null } {
   if (end.type === "failed") {
     if (end.outcome === "timeout" && trace?.failure !== undefined) {
@@ -79,9 +83,21 @@ export function classify(
     return { outcome: "agent", reward: null, error: "The rollout succeeded but sent no sample." };
   }
   if (reply.sample.remove_sample === true) return { outcome: done, reward: null, error: null };
-  const { reward } = reply.sample;
-  if (typeof reward === "number" && Number.isFinite(reward)) return { outcome: done, reward, error: null };
-  return { outcome: "grader", reward: null, error: "The grader gave no finite reward." };
+  const reward = reply.sample.reward ?? null;
+  const fault = rewardFault(reward, rewardRange);
+  if (fault !== undefined) return { outcome: "grader", reward: null, error: fault };
+  return { outcome: done, reward, error: null };
+}
+
+/** What is wrong with a reward; undefined for a finite one in the range. */
+function rewardFault(reward: number | null, range: RewardRange | undefined): string | undefined {
+  if (reward === null) return "The grader gave no reward.";
+  if (!Number.isFinite(reward)) return `The grader gave the reward ${reward}, which is not finite.`;
+  if (range === undefined || (reward >= range[0] && reward <= range[1])) return undefined;
+  return (
+    `The grader gave the reward ${reward}, outside of [advanced].reward_range = [${range.join(", ")}]. ` +
+    "Mend the grader or the range."
+  );
 }
 
 /** The sample's own messages where they are chat messages, else what passed through the gateway. */

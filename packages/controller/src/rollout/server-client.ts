@@ -5,18 +5,13 @@
  * speaks. So the first admission asks for lease polling; a server that demands a callback URL, or answers without a
  * lease, is remembered to speak the callback form.
  */
-import {
-  LEASE_HEADER,
-  RolloutAdmission,
-  RolloutResultReply,
-  RolloutServerHealth,
-  rolloutPath,
-} from "@osmosis/protocol";
-import type { RolloutRequest } from "@osmosis/protocol";
+import { LEASE_HEADER, RolloutAdmission, RolloutServerHealth, rolloutPath } from "@osmosis/protocol";
+import type { RolloutRequest, RolloutResultReply } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
 import { deadlineOf } from "../deadline.ts";
 import { jsonOrUndefined, networkFailure } from "../http-text.ts";
 import { parseRetryAfter } from "../retry-after.ts";
+import { readResultReply } from "./result-reply.ts";
 
 export type RolloutServerOptions = {
   /** `http://127.0.0.1:8000`, without a path. */
@@ -173,8 +168,8 @@ export function connectRolloutServer(options: RolloutServerOptions): RolloutServ
           `The rollout server no longer knows the rollout (${status}).`,
         );
       }
-      const parsed = RolloutResultReply.safeParse(jsonOrUndefined(text));
-      if (status === 200 && parsed.success) return parsed.data;
+      const reply = readResultReply(jsonOrUndefined(text));
+      if (status === 200 && reply !== undefined) return reply;
       throw refused(path, status, text);
     },
 

@@ -75,6 +75,17 @@ const jobFields = {
 export const EvaluationJob = z.object({ kind: z.literal("evaluation"), ...jobFields, config: EvalRunConfig });
 export type EvaluationJob = z.infer<typeof EvaluationJob>;
 
+/** What a committed step measured; null for a reward that nothing was given. */
+export const StepRewards = z.object({
+  step: z.int(),
+  /** Mean reward of the step's training rollouts. */
+  reward: z.number().nullable(),
+  validation_reward: z.number().nullable(),
+  /** Validation rollouts that count; 0 where the step was not validated. */
+  validation_n: z.int(),
+});
+export type StepRewards = z.infer<typeof StepRewards>;
+
 export const TrainingJob = z.object({
   kind: z.literal("training"),
   ...jobFields,
@@ -82,13 +93,15 @@ export const TrainingJob = z.object({
   total_steps: z.int(),
   /** Steps that are committed; training goes on with the next one. */
   committed_steps: z.int(),
+  /** The committed steps, in order. */
+  past_steps: z.array(StepRewards),
   /** The trainer's state after the last committed step; empty before the first. */
   state_files: z.array(FileRef),
 });
 export type TrainingJob = z.infer<typeof TrainingJob>;
 
 /** Repeats the steps after `committed_steps` up to `last_step`; `total_steps` and `state_files` are of the run. */
-export const ReplayJob = TrainingJob.extend({
+export const ReplayJob = TrainingJob.omit({ past_steps: true }).extend({
   kind: z.literal("replay"),
   last_step: z.int(),
   /** What the last step is repeated with where that is not `config`. */

@@ -187,6 +187,7 @@ function trainWith(
     rows: parts.rows,
     recorded: parts.recorded,
     committedSteps: job.committed_steps,
+    pastSteps: job.past_steps,
     ports: {
       ...runPorts(parts),
       async commitStep({ step, metrics, examples, saveState }) {

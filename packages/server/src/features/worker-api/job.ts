@@ -1,4 +1,5 @@
-import type { FileRef, Job, ModelAssignment } from "@osmosis/protocol";
+import { rewardsOfStep } from "@osmosis/controller";
+import type { FileRef, Job, ModelAssignment, StepRewards } from "@osmosis/protocol";
 import type { RunModel } from "../models/service.ts";
 import type { StoredFile } from "../models/tables.ts";
 import { replayStart } from "../replays/start.ts";
@@ -41,7 +42,9 @@ export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
     committed_steps: run.committed_steps,
     state_files: run.state_files.map((file) => fileRef(parts, file)),
   };
-  if (run.replay_of === null || run.replay === null) return { kind: "training", ...training };
+  if (run.replay_of === null || run.replay === null) {
+    return { kind: "training", ...training, past_steps: await pastSteps(parts, run.id) };
+  }
   const { from, files } = await replayStart(parts, { ...run, replay_of: run.replay_of, replay: run.replay });
   return {
     kind: "replay",
@@ -51,6 +54,16 @@ export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
     last_step: run.replay.step,
     last_config: run.replay.last_config,
   };
+}
+
+async function pastSteps({ db }: ClaimParts, runId: string): Promise<StepRewards[]> {
+  const steps = await db
+    .selectFrom("run_steps")
+    .select(["step", "metrics"])
+    .where("run_id", "=", runId)
+    .orderBy("step")
+    .execute();
+  return steps.map(({ step, metrics }) => rewardsOfStep(step, metrics));
 }
 
 function assignmentOf(parts: ClaimParts, model: RunModel): ModelAssignment {
@@ -64,7 +77,10 @@ function assignmentOf(parts: ClaimParts, model: RunModel): ModelAssignment {
   };
 }
 
-/** Relative, because a worker may reach the server by another address than users do. */
-function fileRef({ blobUrls, url }: ClaimParts, { name, key, size_bytes, sha256 }: StoredFile): FileRef {
+/** A file for a worker. Its URL is relative, because a worker may reach the server by another address than users do. */
+export function fileRef(
+  { blobUrls, url }: ClaimParts,
+  { name, key, size_bytes, sha256 }: StoredFile,
+): FileRef {
   return { name, url: blobUrls.sign({ method: "GET", key }).slice(url.length), size_bytes, sha256 };
 }

@@ -1,0 +1,104 @@
+import type { RolloutRecord } from "@osmosis/protocol";
+import { finite } from "./metrics.ts";
+import type { Metrics } from "./metrics.ts";
+import { isAllSame } from "./step-plan.ts";
+import type { TakenStep } from "./step-pipeline.ts";
+
+/** All rollouts that were run for a step: those of its prompts, those that replaced groups, and those run again. */
+export function everyRollout({ first_P, refill_P, replaced }: TakenStep): RolloutRecord[] {
+  return [...first_P.flat(), ...refill_P.flat(), ...replaced];
+}
+
+/**
+ * What collecting a step's rollouts says about itself: what was replaced and run again, how stale the rollouts are, and
+ * how long the trainer waited.
+ */
+export function collectionMetrics(
+  taken: TakenStep,
+  facts: { readonly weightsVersion: number; readonly waitSeconds: number },
+): Metrics {
+  const every = everyRollout(taken);
+  return finite({
+    "rollout/ended": every.length,
+    ...countsOf("rollout/ended", every),
+    "rollout/retries": taken.replaced.length,
+    ...countsOf("rollout/retries", taken.replaced),
+    ...selectionMetrics(taken),
+    ...componentMetrics(taken.first_P.flat()),
+    ...stalenessMetrics(every, facts.weightsVersion),
+    "rollout/queue_depth": taken.ahead,
+    "rollout/in_flight": taken.inFlight,
+    "perf/rollout_overlap": Math.max(0, 1 - facts.waitSeconds / taken.rolloutSeconds),
+  });
+}
+
+function countsOf(key: string, rollouts: readonly RolloutRecord[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { outcome } of rollouts) {
+    counts[`${key}/${outcome}`] = (counts[`${key}/${outcome}`] ?? 0) + 1;
+  }
+  return counts;
+}
+
+/** What selection did. Rewards of selected groups are no measure of the policy: they never agree. */
+function selectionMetrics({ first_P, refill_P, trained_P, wanted }: TakenStep): Record<string, number> {
+  const rolled_P = [...first_P, ...refill_P];
+  const trained = new Set(trained_P);
+  const leftOut = rolled_P.filter((group) => !trained.has(group));
+  return {
+    "rollout/selected/groups": trained_P.length,
+    "rollout/selected/reward": mean(rewardsOf(trained_P.flat())),
+    "rollout/dropped/all_same": leftOut.filter((group) => isAllSame(group)).length,
+    "rollout/dropped/policy": leftOut.filter((group) => !isAllSame(group)).length,
+    ...(wanted === undefined
+      ? {}
+      : {
+          "rollout/refill/groups": refill_P.length,
+          "rollout/refill/cap_reached": trained_P.length < wanted ? 1 : 0,
+        }),
+  };
+}
+
+/** The numbers that a grader gave beside the reward; over the rewarded rollouts that have them. */
+function componentMetrics(rollouts: readonly RolloutRecord[]): Record<string, number> {
+  const values = new Map<string, number[]>();
+  for (const { reward, metrics } of rollouts) {
+    if (reward === null) continue;
+    for (const [name, value] of Object.entries(metrics)) {
+      values.set(name, [...(values.get(name) ?? []), value]);
+    }
+  }
+  return Object.fromEntries(
+    [...values].flatMap(([name, given]) => {
+      const average = mean(given);
+      return [
+        [`rollout/component/${name}/mean`, average],
+        [`rollout/component/${name}/std`, Math.sqrt(mean(given.map((value) => (value - average) ** 2)))],
+        [`rollout/component/${name}/n`, given.length],
+      ];
+    }),
+  );
+}
+
+function stalenessMetrics(
+  rollouts: readonly RolloutRecord[],
+  weightsVersion: number,
+): Record<string, number> {
+  const sampled = rollouts.filter(({ completion_tokens: tokens }) => tokens > 0);
+  const ages = sampled.map((rollout) => Math.max(0, weightsVersion - rollout.weights_version_min));
+  return {
+    "rollout/staleness/mean": mean(ages),
+    "rollout/staleness/max": ages.reduce((most, age) => Math.max(most, age), -Infinity),
+    "rollout/mixed_versions": mean(
+      sampled.map((rollout) => (rollout.weights_version_min === rollout.weights_version_max ? 0 : 1)),
+    ),
+  };
+}
+
+function rewardsOf(rollouts: readonly RolloutRecord[]): number[] {
+  return rollouts.flatMap(({ reward }) => (reward === null ? [] : [reward]));
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0) / values.length;
+}

@@ -1,0 +1,45 @@
+import { isScored } from "@osmosis/protocol";
+import type { RolloutOutcome, RolloutRecord } from "@osmosis/protocol";
+
+/** What a person does about a class of failures. */
+const ADVICE: Record<Exclude<RolloutOutcome, "ok" | "truncated">, string> = {
+  timeout:
+    "Raise agent_workflow_timeout_s, or find out what the agent waits for; its own waits need deadlines.",
+  provider:
+    "Look at the model's side: is the trainer or the provider up, is its key valid, is its quota used up?",
+  agent: "Run the agent on one row with the SDK's test kit, and mend what it throws.",
+  grader:
+    "Run the grader on one sample with the SDK's test kit: it must give one finite reward in reward_range, in time.",
+  sandbox: "Look at the rollout server's log: it refuses rollouts, has no room for them, or answers wrongly.",
+  cancelled: "Somebody, or the rollout server itself, cancels the rollouts; look at its log.",
+  lost: "The rollout server went away, or forgot its rollouts; look at its log and its memory.",
+};
+
+/** Stops a run after `limit` rollouts in a row that failed in one and the same way. */
+export function failureGuard(limit: number): (rollout: RolloutRecord) => string | undefined {
+  let last: RolloutOutcome | undefined;
+  let inARow = 0;
+  return ({ outcome, error }) => {
+    inARow = outcome === last ? inARow + 1 : 1;
+    last = outcome;
+    if (outcome === "ok" || outcome === "truncated" || inARow < limit) return undefined;
+    return (
+      `${inARow} rollouts in a row ended with the outcome ${outcome}; the last one said: ${error ?? "nothing"} ` +
+      `What to do: ${ADVICE[outcome]} Then submit the run again; max_consecutive_failures is ${limit}.`
+    );
+  };
+}
+
+/** Why none of the rollouts has a reward: the commonest outcome and its message; undefined when one has. */
+export function noneScored(rollouts: readonly RolloutRecord[]): string | undefined {
+  if (rollouts.some(({ outcome }) => isScored(outcome))) return undefined;
+  const counts = new Map<string, number>();
+  for (const { outcome, error } of rollouts) {
+    const key = `${outcome}: ${error ?? "no message"}`;
+    counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  const [commonest] = [...counts].sort(([, a], [, b]) => b - a);
+  const detail =
+    commonest === undefined ? "" : ` Most often (${commonest[1]}) they ended with ${commonest[0]}`;
+  return `None of the ${rollouts.length} rollouts has a reward.${detail}`;
+}
