@@ -1,6 +1,14 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { AdamParams, ChatCodec, Datum, LossSpec, TrainableModel } from "@osmosis/engine";
+import type {
+  AdamParams,
+  ChatCodec,
+  Datum,
+  LossSpec,
+  ScoredSequence,
+  Scorer,
+  TrainableModel,
+} from "@osmosis/engine";
 import { randomFrom } from "../src/seed.ts";
 
 export type Bandit = TrainableModel & {
@@ -9,6 +17,53 @@ export type Bandit = TrainableModel & {
 };
 
 type Table = Record<string, number[]>;
+
+/** A frozen policy of that kind, by its logits of the ten answers to a prompt. */
+export function banditScorer(codec: ChatCodec, logitsOf: (prompt: string) => readonly number[]): Scorer {
+  const digits = digitsOf(codec);
+  return {
+    contextLength: 400,
+    async logprobs(sequences_B, { temperature = 1 } = {}) {
+      return sequences_B.map(({ tokens_T, weights_T }) => {
+        const at = answerAt(weights_T);
+        const logprobs = logSoftmax(logitsOf(codec.decode(tokens_T.slice(0, at))), temperature);
+        const found_T = new Float32Array(tokens_T.length);
+        found_T[at] = logprobs[digits.indexOf(tokens_T[at] ?? -1)] ?? Number.NaN;
+        return found_T;
+      });
+    },
+    async [Symbol.asyncDispose]() {},
+  };
+}
+
+/** The ids of the ten answers. */
+function digitsOf(codec: ChatCodec): number[] {
+  return Array.from({ length: 10 }, (_, digit) => codec.encode(`${digit}`)[0] ?? -1);
+}
+
+/** The position of the digit: the first token with a weight. */
+function answerAt(weights_T: ScoredSequence["weights_T"]): number {
+  return (weights_T ?? []).findIndex((weight) => weight !== 0);
+}
+
+/** The loss of an answer, and what it wants the log probability multiplied with: minus its derivative. */
+function answerLoss(
+  loss: LossSpec,
+  { logprob, samplerLogprob, advantage }: { logprob: number; samplerLogprob: number; advantage: number },
+): { readonly value: number; readonly pull: number } {
+  const ratio = Math.exp(logprob - samplerLogprob);
+  if (loss.type === "importance_sampling") return { value: -ratio * advantage, pull: ratio * advantage };
+  if (loss.type === "cross_entropy") throw new Error("nobody shows this policy what to say");
+  const clipped = Math.min(Math.max(ratio, loss.clipLow), loss.clipHigh);
+  if (loss.type === "cispo") {
+    return { value: -clipped * advantage * logprob, pull: clipped * advantage };
+  }
+  const flows = ratio * advantage <= clipped * advantage;
+  return {
+    value: -Math.min(ratio * advantage, clipped * advantage),
+    pull: flows ? ratio * advantage : 0,
+  };
+}
 
 function logSoftmax(logits: readonly number[], temperature: number): number[] {
   const scaled = logits.map((logit) => logit / temperature);
@@ -22,7 +77,7 @@ function logSoftmax(logits: readonly number[], temperature: number): number[] {
  * that a wrong mask, weight, sign or temperature shows in the curve.
  */
 export function openBandit(codec: ChatCodec): Bandit {
-  const digits = Array.from({ length: 10 }, (_, digit) => codec.encode(`${digit}`)[0] ?? -1);
+  const digits = digitsOf(codec);
   const [stop = -1] = codec.stopTokens;
   let weights: Table = {};
   let moments: Record<string, { m: number[]; v: number[] }> = {};
@@ -35,7 +90,7 @@ export function openBandit(codec: ChatCodec): Bandit {
 
   /** Where the answer is: its prompt, its digit and the position of the digit. */
   function read({ tokens_T, weights_T }: Datum) {
-    const at = weights_T.findIndex((weight) => weight !== 0);
+    const at = answerAt(weights_T);
     const digit = digits.indexOf(tokens_T[at] ?? -1);
     const rest = tokens_T.slice(at + 1);
     const prompt = codec.decode(tokens_T.slice(0, at));
@@ -46,28 +101,31 @@ export function openBandit(codec: ChatCodec): Bandit {
   }
 
   function pass(data_B: readonly Datum[], loss: LossSpec, temperature: number, table: Table | undefined) {
-    if (loss.type !== "ppo") throw new Error("only ppo is known");
-    let sum = 0;
+    let [sum, entropy] = [0, 0];
     const logprobs_B_T = data_B.map((datum) => {
       const { at, digit, prompt } = read(datum);
       const logprobs = logSoftmax(rowOf(weights, prompt), temperature);
+      const logprob = logprobs[digit] ?? 0;
       const new_T = Float32Array.from(datum.tokens_T, () => 0);
-      new_T[at] = logprobs[digit] ?? 0;
-      const ratio = Math.exp((logprobs[digit] ?? 0) - (datum.samplerLogprobs_T[at] ?? 0));
-      const [weight, advantage] = [datum.weights_T[at] ?? 0, datum.advantages_T[at] ?? 0];
-      const clipped = Math.min(Math.max(ratio, loss.clipLow), loss.clipHigh);
-      sum -= weight * Math.min(ratio * advantage, clipped * advantage);
-      const flows = ratio * advantage <= clipped * advantage;
-      if (table !== undefined && flows) {
+      new_T[at] = logprob;
+      const weight = datum.weights_T[at] ?? 0;
+      const { value, pull } = answerLoss(loss, {
+        logprob,
+        samplerLogprob: datum.samplerLogprobs_T[at] ?? 0,
+        advantage: datum.advantages_T[at] ?? 0,
+      });
+      sum += weight * value;
+      entropy -= logprobs.reduce((total, each) => total + each * Math.exp(each), 0) / data_B.length;
+      if (table !== undefined) {
         const row = rowOf(table, prompt);
-        for (const [index, logprob] of logprobs.entries()) {
-          const direction = ((index === digit ? 1 : 0) - Math.exp(logprob)) / temperature;
-          row[index] = (row[index] ?? 0) - weight * advantage * ratio * direction;
+        for (const [index, each] of logprobs.entries()) {
+          const direction = ((index === digit ? 1 : 0) - Math.exp(each)) / temperature;
+          row[index] = (row[index] ?? 0) - weight * pull * direction;
         }
       }
       return new_T;
     });
-    return { loss: sum, logprobs_B_T, entropy: 1 };
+    return { loss: sum, logprobs_B_T, entropy };
   }
 
   function adam(prompt: string, params: AdamParams): void {

@@ -5,6 +5,8 @@ export type { CheckedModel } from "./model/check-model-folder.ts";
 export { initialiseModel } from "./model/parameters.ts";
 export { loadChatCodec } from "./chat-codec.ts";
 export type { ChatCodec } from "./chat-codec.ts";
+export { tokenLoss } from "./losses.ts";
+export type { TokenLoss } from "./losses.ts";
 export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config.ts";
 export type { ModelConfig } from "./model-config.ts";
 export { createRemoteService } from "./remote/service.ts";

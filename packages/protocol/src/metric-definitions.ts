@@ -54,6 +54,16 @@ export const METRICS: readonly MetricDefinition[] = [
     ],
     ["rollout/scored", "count", "Rewarded rollouts: the denominator of the mean reward."],
     ["rollout/temperature", "1", "Temperature that the training rollouts were sampled with."],
+    [
+      "train/reward_used",
+      "reward",
+      "Mean reward that the rewarded, sampled rollouts are trained with: the grader's and the penalty.",
+    ],
+    [
+      "train/overlong_penalty",
+      "reward",
+      "Mean of the soft penalty for long answers in it, over the same rollouts; 0 or below.",
+    ],
   ]),
   ...group("Group signal", [
     [
@@ -75,7 +85,7 @@ export const METRICS: readonly MetricDefinition[] = [
     [
       "train/groups_left_out",
       "count",
-      "Groups that the update left out: all their rewards are the same, or fewer than two of them have one.",
+      "Groups that the update left out: all their rewards are the same, or fewer than two of them have one; where single tokens teach (`kl_coef`, `teacher_model`, `entropy_coef`) only groups without a reward.",
     ],
     [
       "train/rollouts_left_out",
@@ -101,19 +111,67 @@ export const METRICS: readonly MetricDefinition[] = [
       "Largest |d| among the sampled tokens of the batch.",
     ],
     [
+      "train/train_rollout_kl_k1",
+      "nats",
+      "The same divergence by the estimator k1: mean of −d. Unlike k3 it can be negative.",
+    ],
+    ["train/ratio/mean", "ratio", "Mean of e^d over the sampled tokens of the batch."],
+    ["train/ratio/max", "ratio", "Largest e^d among the sampled tokens of the batch."],
+    ["train/chi2/token", "1", "Chi-square divergence of trainer and sampler: mean of e^2d, minus 1."],
+    [
+      "train/chi2/sequence",
+      "1",
+      "The same of whole sequences: mean over the sequences of e to twice the sum of d, minus 1.",
+    ],
+    [
+      "train/perplexity/trainer",
+      "1",
+      "e to minus the mean log probability of the sampled tokens of the batch under the trainer.",
+    ],
+    ["train/perplexity/sampler", "1", "The same under the sampler."],
+    ["train/perplexity/ratio", "ratio", "Trainer's perplexity divided by sampler's."],
+    [
+      "train/correction/weight",
+      "ratio",
+      "Mean of what `[advanced].correction` multiplies the sampled tokens of the batch with.",
+    ],
+    [
+      "train/correction/above_cap",
+      "share",
+      "Sampled tokens of the batch whose e^d is above `correction_cap`, whatever the correction; `token_truncate` truncates these.",
+    ],
+    [
+      "train/correction/below_cap",
+      "share",
+      "Sampled tokens of the batch whose e^d is below 1 / `correction_cap`.",
+    ],
+    ["train/correction/masked", "share", "Sampled tokens of the batch that the correction leaves out."],
+    [
       "train/pg_clipfrac",
       "share",
-      "Sampled tokens of the batch whose loss is clipped, at either bound, divided by all sampled tokens of the batch.",
+      'Sampled tokens of the batch whose ratio to the sampler is beyond a bound of the loss, divided by all of them. With `correction = "none"` and in gspo their gradient is clipped; otherwise it tells the distance only.',
     ],
     [
       "train/clip_fraction/low",
       "share",
-      "Tokens that are clipped at the lower bound of the ratio; of PPO only those with a negative advantage, which alone it clips there.",
+      "Of these, tokens below the lower bound; of all losses but cispo only those with a negative advantage, which alone they clip there.",
     ],
     [
       "train/clip_fraction/high",
       "share",
-      "Tokens that are clipped at the upper bound of the ratio; of PPO only those with a positive advantage.",
+      "Tokens above the upper bound; of all losses but cispo only those with a positive advantage.",
+    ],
+    [
+      "train/reference_kl/k1",
+      "nats",
+      "KL divergence to the model that training began with, per sampled token of the batch: mean of x, x = policy's log probability minus reference's. Where `kl_coef` is not 0.",
+    ],
+    ["train/reference_kl/k2", "nats", "The same by the estimator k2: mean of x² / 2."],
+    ["train/reference_kl/k3", "nats", "The same by the estimator k3: mean of e^−x − 1 + x."],
+    [
+      "train/teacher_kl",
+      "nats",
+      "KL divergence to the teacher, per sampled token of the batch: mean of policy's log probability minus teacher's. Where there is a teacher.",
     ],
   ]),
   ...group("Length and behaviour", [
@@ -158,6 +216,7 @@ export const METRICS: readonly MetricDefinition[] = [
       "1",
       "The loss of the update, aggregated as `[advanced].aggregation` says, before the update.",
     ],
+    ["train/policy_loss", "1", "That loss without the divergence to the reference."],
     ["train/grad_norm", "1", "Euclidean norm of the whole gradient, before it is clipped."],
     ["train/lr", "1", "Learning rate of the update."],
     [

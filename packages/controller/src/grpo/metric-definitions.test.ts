@@ -8,7 +8,7 @@ import {
   type DatasetRow,
 } from "@osmosis/protocol";
 import { expect, test } from "vitest";
-import { openBandit } from "../../test/bandit.ts";
+import { banditScorer, openBandit } from "../../test/bandit.ts";
 import { loadTestCodec } from "../../test/chat-codec.ts";
 import { rolloutServer } from "../../test/rollout-server.ts";
 import { openGateway } from "../gateway/gateway.ts";
@@ -67,7 +67,7 @@ test("every key that the sources write is defined, and every definition is of a 
 });
 
 /** Settings under which steps commit what they commit only there. */
-const CONFIGURATIONS: readonly object[] = [{}];
+const CONFIGURATIONS: readonly object[] = [{}, { kl_coef: 0.1, teacher_model: "large" }];
 
 test("every key that real steps commit is defined, and every definition is of a key that some step commits", async () => {
   const committed = new Set<string>();
@@ -110,6 +110,8 @@ async function keysOf(advanced: object): Promise<Set<string>> {
       advanced: { seed: 3, holdout_rows: 2, max_steps: 2, ...advanced },
     }),
     model,
+    reference: banditScorer(codec, () => Array.from({ length: 10 }, () => 0)),
+    teacher: banditScorer(codec, () => Array.from({ length: 10 }, (_, digit) => digit)),
     gateway,
     server: connectRolloutServer({ baseUrl: server.url, fetch, clock: systemClock }),
     rows,

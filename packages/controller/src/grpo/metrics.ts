@@ -1,8 +1,7 @@
-import type { ForwardBackwardResult, LossSpec } from "@osmosis/engine";
 import type { RolloutRecord } from "@osmosis/protocol";
 import { isSkipped } from "../evaluation/results.ts";
 import { behaviourMetrics } from "./behaviour-metrics.ts";
-import type { Group, TrainingBatch } from "./batch.ts";
+import type { Group } from "./batch.ts";
 
 /** Names and values of a step's curves; values are finite. */
 export type Metrics = Readonly<Record<string, number>>;
@@ -94,54 +93,6 @@ function outcomeMetrics(rollouts: readonly RolloutRecord[]): Record<string, numb
 
 function totalLength({ sequences }: RolloutRecord): number {
   return sum(sequences.map(({ tokens }) => tokens.length));
-}
-
-/** What the update says about itself, and how far trainer and sampler are apart. */
-export function updateMetrics(batch: TrainingBatch, result: ForwardBackwardResult, loss: LossSpec): Metrics {
-  const drift = driftOf(batch, result, loss);
-  return finite({
-    "train/loss": result.loss,
-    "train/entropy_loss": result.entropy,
-    "train/tokens": batch.sampledTokens,
-    "train/sequences": batch.data_B.length,
-    ...drift,
-  });
-}
-
-/**
- * Over the sampled tokens, with d = trainer's log probability minus sampler's: the mean of e^d - 1 - d (the estimator k3
- * of the KL divergence, at http://joschu.net/blog/kl-approx.html), |d|, and the share of tokens whose loss is clipped.
- */
-function driftOf(
-  { data_B }: TrainingBatch,
-  { logprobs_B_T }: ForwardBackwardResult,
-  loss: LossSpec,
-): Record<string, number> {
-  let [tokens, k3, absolute, furthest, low, high] = [0, 0, 0, 0, 0, 0];
-  for (const [b, { weights_T, advantages_T, samplerLogprobs_T }] of data_B.entries()) {
-    for (const [t, weight] of weights_T.entries()) {
-      if (weight === 0) continue;
-      const difference = (logprobs_B_T[b]?.[t] ?? 0) - (samplerLogprobs_T[t] ?? 0);
-      const ratio = Math.exp(difference);
-      const advantage = advantages_T[t] ?? 0;
-      tokens += 1;
-      k3 += ratio - 1 - difference;
-      absolute += Math.abs(difference);
-      furthest = Math.max(furthest, Math.abs(difference));
-      if (!("clipLow" in loss) || advantage === 0) continue;
-      // PPO clips only where it would go on in the direction that it went too far in; CISPO clips the ratio itself.
-      if (ratio < loss.clipLow && (loss.type === "cispo" || advantage < 0)) low += 1;
-      if (ratio > loss.clipHigh && (loss.type === "cispo" || advantage > 0)) high += 1;
-    }
-  }
-  return {
-    "train/train_rollout_kl": k3 / tokens,
-    "train/train_rollout_logprob_abs_diff": absolute / tokens,
-    "train/train_rollout_logprob_abs_diff_max": furthest,
-    "train/pg_clipfrac": (low + high) / tokens,
-    "train/clip_fraction/low": low / tokens,
-    "train/clip_fraction/high": high / tokens,
-  };
 }
 
 /** What the held-out rows say about the weights after a step. */

@@ -1,33 +1,44 @@
-import type { LossSpec } from "@osmosis/engine";
-import { OsmosisError, type TrainingRunConfig } from "@osmosis/protocol";
+import type { ForwardBackwardResult, Scorer, TrainableModel } from "@osmosis/engine";
+import type { TrainingRunConfig } from "@osmosis/protocol";
+import type { RunPorts } from "../run-ports.ts";
 import type { TrainingBatch } from "./batch.ts";
-import { updateMetrics } from "./metrics.ts";
+import { finite } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
-import type { TrainRunOptions } from "./train-options.ts";
+import { linearData, nativeLoss, objectiveOf } from "./objective.ts";
+import type { Scores } from "./objective.ts";
+import { policyMetrics } from "./policy-metrics.ts";
 
-type UpdateOptions = {
-  readonly config: Pick<TrainRunOptions["config"], "advanced" | "sampling">;
-  readonly model: TrainRunOptions["model"];
-  readonly ports: Pick<TrainRunOptions["ports"], "log">;
+/** What an update needs beside its batch: nothing of rollouts, so that it can be repeated from stored ones. */
+export type UpdateOptions = {
+  readonly config: {
+    readonly sampling: Pick<TrainingRunConfig["sampling"], "rollout_temperature">;
+    readonly advanced: TrainingRunConfig["advanced"];
+  };
+  readonly model: TrainableModel;
+  /** The model that training began with; needed where `kl_coef` is not 0. */
+  readonly reference?: Scorer | undefined;
+  /** The model of `teacher_model`; needed where there is one. */
+  readonly teacher?: Scorer | undefined;
+  readonly ports: Pick<RunPorts, "log">;
 };
 
 /** One gradient over the whole batch and one step of the optimiser; neither when there is nothing to learn from. */
 export async function update(
   batch: TrainingBatch,
   learningRate: number,
-  { config, model, ports }: UpdateOptions,
+  options: UpdateOptions,
 ): Promise<Metrics> {
-  const { advanced, sampling } = config;
+  const { config, model, ports } = options;
+  const { advanced } = config;
   const counts = {
     "train/lr": learningRate,
     "train/groups_left_out": batch.groupsLeftOut,
     "train/rollouts_left_out": batch.rolloutsLeftOut,
+    "train/reward_used": batch.rewardUsed,
+    "train/overlong_penalty": batch.overlongPenalty,
   };
-  if (batch.data_B.length === 0) return { ...counts, "train/updated": 0 };
-  const loss = lossOf(advanced);
-  const result = await model.forwardBackward(batch.data_B, loss, {
-    temperature: sampling.rollout_temperature,
-  });
+  if (batch.data_B.length === 0) return finite({ ...counts, "train/updated": 0 });
+  const learned = await addGradient(batch, options);
   const { gradNorm, updated } = await model.optimStep({
     learningRate,
     beta1: 0.9,
@@ -43,17 +54,58 @@ export async function update(
       message: "The gradient was not finite; the update was skipped.",
     });
   }
-  return {
+  return finite({
     ...counts,
-    ...updateMetrics(batch, result, loss),
+    ...learned,
+    "train/tokens": batch.sampledTokens,
+    "train/sequences": batch.data_B.length,
     "train/grad_norm": gradNorm,
     "train/updated": updated ? 1 : 0,
+  });
+}
+
+/**
+ * Adds the objective's gradient to the model's. Where the trainer knows a loss with that gradient, one pass does it;
+ * otherwise a forward pass, the objective in plain JavaScript, and a backward pass of a loss that is linear in the log
+ * probabilities, which every trainer has.
+ */
+async function addGradient(batch: TrainingBatch, options: UpdateOptions): Promise<Metrics> {
+  const { config, model } = options;
+  const { advanced } = config;
+  const { data_B } = batch;
+  const temperature = { temperature: config.sampling.rollout_temperature };
+  const native = nativeLoss(advanced);
+  const result =
+    native === undefined
+      ? await model.forward(data_B, LINEAR, temperature)
+      : await model.forwardBackward(data_B, native, temperature);
+  const scores = { data_B, ...(await scoresOf(batch, result, options)) };
+  const objective = objectiveOf(scores, advanced);
+  if (native === undefined) await model.forwardBackward(linearData(scores, objective), LINEAR, temperature);
+  return {
+    "train/loss": objective.loss,
+    "train/policy_loss": objective.policyLoss,
+    "train/entropy_loss": result.entropy,
+    ...policyMetrics(scores, objective, advanced),
   };
 }
 
-function lossOf({ loss, clip_low, clip_high }: TrainingRunConfig["advanced"]): LossSpec {
-  if (loss === "gspo") throw new OsmosisError("VALIDATION", "The loss gspo is not available.");
-  return loss === "importance_sampling"
-    ? { type: loss }
-    : { type: loss, clipLow: 1 - clip_low, clipHigh: 1 + clip_high };
+const LINEAR = { type: "importance_sampling" } as const;
+
+async function scoresOf(
+  { data_B }: TrainingBatch,
+  { logprobs_B_T }: ForwardBackwardResult,
+  { config, reference, teacher }: UpdateOptions,
+): Promise<Omit<Scores, "data_B">> {
+  const { kl_coef, teacher_model } = config.advanced;
+  const temperature = { temperature: config.sampling.rollout_temperature };
+  const ask = (scorer: Scorer | undefined, role: string): Promise<readonly Float32Array[]> => {
+    if (scorer === undefined) throw new Error(`the update needs a ${role}`);
+    return scorer.logprobs(data_B, temperature);
+  };
+  return {
+    logprobs_B_T,
+    ...(kl_coef > 0 && { reference_B_T: await ask(reference, "reference") }),
+    ...(teacher_model !== undefined && { teacher_B_T: await ask(teacher, "teacher") }),
+  };
 }
