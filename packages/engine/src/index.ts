@@ -9,7 +9,12 @@ export { tokenLoss } from "./losses.ts";
 export type { TokenLoss } from "./losses.ts";
 export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config.ts";
 export type { ModelConfig } from "./model-config.ts";
+export { REDUCTIONS } from "./remote/calibration.ts";
+export type { Reduction } from "./remote/calibration.ts";
+export { ModelLost } from "./remote/model-lost.ts";
+export { REFERENCE_FILE, readReference } from "./remote/reference.ts";
 export { createRemoteService } from "./remote/service.ts";
+export { writeTar } from "./remote/tar.ts";
 export { nonFiniteTensors, readSafetensors, writeSafetensors } from "./safetensors.ts";
 export type { Weights, WeightTensor } from "./safetensors.ts";
 export type {

@@ -40,22 +40,22 @@ export async function createRemoteModel(
   let averaged = 0;
   const states: string[] = [];
 
-  const call = async (path: string, body: object): Promise<WireAnswer> => {
+  const call = async (path: string, body: () => object): Promise<WireAnswer> => {
     const { id } = model;
-    const pending = await model.submit(path, (seq_id) => ({ json: { model_id: id, seq_id, ...body } }));
+    const pending = await model.submit(path, (seq_id) => ({ json: { model_id: id, seq_id, ...body() } }));
     return await pending.result();
   };
 
   async function load(path: string, optimizer: boolean): Promise<void> {
-    readAnswer(await call("/load_weights", { path, optimizer }), TinkerLoaded);
+    readAnswer(await call("/load_weights", () => ({ path, optimizer })), TinkerLoaded);
   }
 
   /** Hands the weights as they are now to a new sampling session. */
   async function snapshot(): Promise<SamplingTarget> {
     const of = version;
-    const answer = await call("/save_weights_for_sampler", {
+    const answer = await call("/save_weights_for_sampler", () => ({
       sampling_session_seq_id: session.nextSampling(),
-    });
+    }));
     const { sampling_session_id: samplingSession } = readAnswer(answer, TinkerSamplingSessionCreated);
     return { samplingSession, version: of };
   }
@@ -93,12 +93,7 @@ export async function createRemoteModel(
   /** The weights at the trainer get a name, the folder says which. */
   const save = async (route: string, folder: string): Promise<string> => {
     const of = version;
-    const body = () => ({ path: `osmosis-${randomUUID()}` });
-    const answer = await call(route, body()).catch(async (error: unknown) => {
-      // A server that does not number saving refuses its repetition after a lost answer. Saving twice changes nothing.
-      if (error instanceof OsmosisError && error.code === "CONFLICT") return await call(route, body());
-      throw error;
-    });
+    const answer = await call(route, () => ({ path: `osmosis-${randomUUID()}` }));
     const { path } = readAnswer(answer, TinkerSaved);
     if (path == null) throw rubbish("saved weights without a path");
     await writeReference(folder, { path, version: of, base_model: source.folder, ...session.origin });
@@ -122,16 +117,15 @@ export async function createRemoteModel(
 
     async optimStep(params) {
       averaged = 0;
-      const answer = await call("/optim_step", {
-        adam_params: {
-          learning_rate: params.learningRate,
-          beta1: params.beta1,
-          beta2: params.beta2,
-          eps: params.epsilon,
-          weight_decay: params.weightDecay,
-          grad_clip_norm: params.gradClipNorm,
-        },
-      });
+      const adam_params = {
+        learning_rate: params.learningRate,
+        beta1: params.beta1,
+        beta2: params.beta2,
+        eps: params.epsilon,
+        weight_decay: params.weightDecay,
+        grad_clip_norm: params.gradClipNorm,
+      };
+      const answer = await call("/optim_step", () => ({ adam_params }));
       const metrics = readAnswer(answer, TinkerOptimStepOutput).metrics ?? {};
       const updated = metrics["updated"] !== 0;
       if (updated) version += 1;

@@ -7,16 +7,30 @@ import {
   TinkerSessionCreated,
 } from "@osmosis/protocol";
 import { z } from "zod";
-import type { Sampler, TrainingService } from "../service.ts";
-import { readReference } from "./reference.ts";
-import { createRemoteModel } from "./remote-model.ts";
-import { createRemoteSampler } from "./remote-sampler.ts";
+import type { ModelSource, Sampler, TrainMethod, TrainingService } from "../service.ts";
+import { measureConvention, type Convention, type Reduction } from "./calibration.ts";
+import { readReference, type Reference } from "./reference.ts";
+import { AS_IT_IS, createRemoteModel } from "./remote-model.ts";
+import { createRemoteSampler, type SamplingTarget } from "./remote-sampler.ts";
+import { createRemoteScorer } from "./remote-scorer.ts";
 import { createWireClient, type WireClient, type WireOptions } from "./wire-client.ts";
 
 const HEARTBEAT_MS = 10_000;
 
 /** The library's name on the wire; servers keep it with the session. */
 const SDK_VERSION = "osmosis-0.1.0";
+
+export type RemoteOptions = Omit<WireOptions, "delay"> &
+  Partial<Pick<WireOptions, "delay">> & {
+    /** Longest sequence in tokens, for a trainer that does not tell it. */
+    readonly contextLength?: number;
+    /** How the trainer adds up losses; without it that is measured, on a small model of its own. */
+    readonly reduction?: Reduction;
+    /** The secret with the key, written into references; without it the key is the platform's own. */
+    readonly apiKeyName?: string;
+    /** Told what is different with this trainer, in sentences for the log of a run. */
+    readonly notice?: (text: string) => void;
+  };
 
 /** What everything that lives in one session of a trainer needs. */
 export type RemoteSession = {
@@ -25,10 +39,17 @@ export type RemoteSession = {
   /** Aborted when the service is closed. */
   readonly signal: AbortSignal;
   readonly limits: TinkerClientConfig;
+  /** What a reference to weights says of where they are. */
+  readonly origin: Pick<Reference, "url" | "api_key_name">;
+  notice(text: string): void;
   nextModel(): number;
   nextSampling(): number;
   /** Longest sequence of a base model, in tokens. */
   contextLength(baseModel: string): Promise<number>;
+  /** A sampling session with the weights of the base model. */
+  baseTarget(baseModel: string): Promise<SamplingTarget>;
+  /** @throws OsmosisError `VALIDATION` when the trainer cannot divide logits by it. */
+  requireTemperature(temperature: number): void;
 };
 
 /**
@@ -44,56 +65,60 @@ export type RemoteSession = {
  * await using service = createRemoteService({ url, apiKey, fetch });
  * await using model = await service.createModel({ folder: "osmosis/tiny-agent" }, { method, seed: 0 });
  */
-export function createRemoteService(
-  options: Omit<WireOptions, "delay"> & Partial<Pick<WireOptions, "delay">>,
-): TrainingService {
+export function createRemoteService(options: RemoteOptions): TrainingService {
   const closing = new AbortController();
   const { signal } = closing;
   const delay: WireOptions["delay"] =
     options.delay ?? ((milliseconds, stop) => wait(milliseconds, undefined, { signal: stop }));
   const wire = createWireClient({ ...options, delay });
   let opened: Promise<RemoteSession> | undefined;
+  const conventions = new Map<string, Promise<Convention>>();
 
   /** The session of this service; it begins with the first model. One that could not be opened is tried again. */
   function session(): Promise<RemoteSession> {
-    opened ??= openSession(wire, signal).catch((error: unknown) => {
+    opened ??= openSession(wire, options, signal).catch((error: unknown) => {
       opened = undefined;
       throw error;
     });
     return opened;
   }
 
+  /** Measured once for a base model and a method. */
+  function convention(open: RemoteSession, source: ModelSource, method: TrainMethod): Promise<Convention> {
+    const { reduction } = options;
+    if (reduction !== undefined) return Promise.resolve({ reduction, average: "step", clips: undefined });
+    const key = JSON.stringify([source.folder, method]);
+    const found = conventions.get(key) ?? measure(open, source, method);
+    conventions.set(key, found);
+    found.catch(() => conventions.delete(key));
+    return found;
+  }
+
   return {
     async openSampler({ folder, adapter }): Promise<Sampler> {
       const open = await session();
-      const model_path = adapter === undefined ? undefined : (await readReference(adapter)).path;
-      const created = await open.wire.post(
-        "/create_sampling_session",
-        {
-          session_id: open.id,
-          sampling_session_seq_id: open.nextSampling(),
-          base_model: folder,
-          ...(model_path !== undefined && { model_path }),
-        },
-        TinkerSamplingSessionCreated,
-        signal,
-      );
-      const target = { samplingSession: created.sampling_session_id, version: 0 };
-      return createRemoteSampler(open, {
-        contextLength: await open.contextLength(folder),
-        target: () => target,
-      });
+      const contextLength = await open.contextLength(folder);
+      const target =
+        adapter === undefined
+          ? await open.baseTarget(folder)
+          : await targetOf(open, { model_path: (await readReference(adapter)).path });
+      return createRemoteSampler(open, { contextLength, target: () => target });
     },
 
-    openScorer: async () => {
-      throw new OsmosisError(
-        "VALIDATION",
-        "A remote trainer cannot tell the log probabilities of a reference or a teacher.",
-        { hint: "Set kl_coef to 0 and leave teacher_model out, or use the embedded trainer." },
-      );
+    async openScorer({ folder, adapter }) {
+      const open = await session();
+      const contextLength = await open.contextLength(folder);
+      const model =
+        adapter === undefined ? { base_model: folder } : { model_path: (await readReference(adapter)).path };
+      return createRemoteScorer(open, { contextLength, model });
     },
 
-    createModel: async (source, settings) => createRemoteModel(await session(), source, settings),
+    async createModel(source, settings) {
+      const open = await session();
+      await open.contextLength(source.folder);
+      const found = await convention(open, source, settings.method);
+      return await createRemoteModel(open, source, settings, found);
+    },
 
     async [Symbol.asyncDispose]() {
       const open = await opened?.catch(() => undefined);
@@ -106,12 +131,50 @@ export function createRemoteService(
   };
 }
 
-async function openSession(wire: WireClient, signal: AbortSignal): Promise<RemoteSession> {
+async function measure(
+  open: RemoteSession,
+  { folder }: ModelSource,
+  method: TrainMethod,
+): Promise<Convention> {
+  await using scratch = await createRemoteModel(open, { folder }, { method, seed: 0 }, AS_IT_IS);
+  const found = await measureConvention(scratch);
+  if (found === undefined) {
+    open.notice(
+      "The trainer tells no gradient norm, so how it adds up losses could not be measured: it is taken for a plain sum. " +
+        "If it averages, say so in [advanced].trainer_reduction.",
+    );
+    return AS_IT_IS;
+  }
+  if (found.reduction !== "sum") {
+    open.notice(
+      `The trainer averages losses (${found.reduction}); what is sent to it is scaled, so that the gradient is the ` +
+        "configured one.",
+    );
+  }
+  if (found.clips === false)
+    open.notice("The trainer does not clip gradients: grad_clip_norm has no effect.");
+  return found;
+}
+
+async function targetOf(
+  { id: session_id, wire, signal, nextSampling }: RemoteSession,
+  weights: { readonly base_model: string } | { readonly model_path: string },
+): Promise<SamplingTarget> {
+  const body = { session_id, sampling_session_seq_id: nextSampling(), ...weights };
+  const created = await wire.post("/create_sampling_session", body, TinkerSamplingSessionCreated, signal);
+  return { samplingSession: created.sampling_session_id, version: 0 };
+}
+
+async function openSession(
+  wire: WireClient,
+  options: RemoteOptions,
+  signal: AbortSignal,
+): Promise<RemoteSession> {
   const limits = await wire
     .post("/client/config", { sdk_version: SDK_VERSION }, TinkerClientConfig, signal)
     .catch((error: unknown) => {
       // Older servers have no such route.
-      if (error instanceof OsmosisError && error.code === "NOT_FOUND") return TinkerClientConfig.parse({});
+      if (isNotFound(error)) return TinkerClientConfig.parse({});
       throw error;
     });
   const { session_id: id } = await wire.post(
@@ -123,26 +186,50 @@ async function openSession(wire: WireClient, signal: AbortSignal): Promise<Remot
   void keepAlive(wire, id, signal);
   let models = 0;
   let samplings = 0;
-  return {
+  const { url, apiKeyName, contextLength: known, notice } = options;
+  const session: RemoteSession = {
     id,
     wire,
     signal,
     limits,
+    origin: { url, ...(apiKeyName !== undefined && { api_key_name: apiKeyName }) },
+    notice: (text) => notice?.(text),
     nextModel: () => models++,
     nextSampling: () => samplings++,
     async contextLength(baseModel) {
-      const { supported_models: known } = await wire.get(
-        "/get_server_capabilities",
-        TinkerCapabilities,
-        signal,
+      const told = await wire
+        .get("/get_server_capabilities", TinkerCapabilities, signal)
+        .catch((error: unknown) => {
+          if (isNotFound(error))
+            return { supported_models: [{ model_name: baseModel, max_context_length: null }] };
+          throw error;
+        });
+      const found = told.supported_models.find(({ model_name }) => model_name === baseModel);
+      const names = told.supported_models.map(({ model_name }) => model_name).join(", ");
+      if (found === undefined) {
+        throw new OsmosisError("NOT_FOUND", `The trainer has no base model ${baseModel}.`, {
+          hint: `It has ${names || "none"}. A name that differs from the platform's goes into [advanced].trainer_model.`,
+        });
+      }
+      const length = Math.min(found.max_context_length ?? Infinity, known ?? Infinity);
+      if (Number.isFinite(length)) return length;
+      throw new OsmosisError("VALIDATION", `The trainer does not tell the context length of ${baseModel}.`);
+    },
+    baseTarget: (base_model) => targetOf(session, { base_model }),
+    requireTemperature(temperature) {
+      if (temperature === 1 || limits.forward_temperature) return;
+      throw new OsmosisError(
+        "VALIDATION",
+        `The trainer computes log probabilities at temperature 1 only, not at ${temperature}.`,
+        { hint: "Set [sampling].rollout_temperature = 1, or use the embedded trainer." },
       );
-      const found = known.find(({ model_name }) => model_name === baseModel);
-      if (found?.max_context_length != null) return found.max_context_length;
-      throw new OsmosisError("NOT_FOUND", `The trainer has no base model ${baseModel}.`, {
-        hint: `It has ${known.map(({ model_name }) => model_name).join(", ") || "none"}.`,
-      });
     },
   };
+  return session;
+}
+
+function isNotFound(error: unknown): boolean {
+  return error instanceof OsmosisError && error.code === "NOT_FOUND";
 }
 
 /** One that does not arrive is made up for by the next. */

@@ -11,7 +11,7 @@ import {
   TinkerPromise,
   TinkerTryAgain,
 } from "@osmosis/protocol";
-import type { z } from "zod";
+import { z } from "zod";
 
 export type WireOptions = {
   /** Without the path `/api/v1`. */
@@ -20,6 +20,10 @@ export type WireOptions = {
   readonly fetch: typeof fetch;
   /** Waits; rejects when the signal is aborted. */
   readonly delay: (milliseconds: number, signal: AbortSignal) => Promise<void>;
+  /** Longest time that one request may stay without an answer; by default a minute. */
+  readonly requestTimeoutMs?: number;
+  /** Longest time until a result has to be there; by default an hour. */
+  readonly resultTimeoutMs?: number;
 };
 
 /** A body in JSON, or in JSON and protocol buffers; in JSON it may have another path. */
@@ -36,6 +40,9 @@ export type WireClient = {
   post<T>(path: string, body: object, schema: z.ZodType<T>, signal: AbortSignal): Promise<T>;
   /** Starts something slow; resolves as soon as the server has accepted it. */
   start(path: string, body: WireBody, signal: AbortSignal): Promise<Pending>;
+  delete(path: string, signal: AbortSignal): Promise<void>;
+  /** A file behind any number of redirections; undefined where the server has none. */
+  download(path: string, signal: AbortSignal): Promise<Uint8Array | undefined>;
 };
 
 /** Something that the server has accepted. */
@@ -52,23 +59,35 @@ const FIRST_PAUSE_MS = 250;
 const ASK_AGAIN_MS = 50;
 const MAX_BAD_REQUESTS = 3;
 const MAX_RESUBMISSIONS = 3;
+const REQUEST_TIMEOUT_MS = 60_000;
+/** A gradient of a large batch on a large model takes its time. */
+const RESULT_TIMEOUT_MS = 3_600_000;
+const DOWNLOAD_TIMEOUT_MS = 30 * 60_000;
 
-export function createWireClient({ url, apiKey, fetch, delay }: WireOptions): WireClient {
+export function createWireClient({
+  url,
+  apiKey,
+  fetch,
+  delay,
+  requestTimeoutMs = REQUEST_TIMEOUT_MS,
+  resultTimeoutMs = RESULT_TIMEOUT_MS,
+}: WireOptions): WireClient {
   const base = `${url.replace(/\/+$/, "")}${TINKER_PREFIX}`;
   /** False as soon as the server has refused protocol buffers. */
   let speaksProtobuf = true;
 
   async function attempt(
     path: string,
-    init: { method: "GET" | "POST"; body?: string | Uint8Array; headers?: Record<string, string> },
+    init: { method: "GET" | "POST" | "DELETE"; body?: string | Uint8Array; headers?: Record<string, string> },
     signal: AbortSignal,
   ): Promise<Response | Error> {
+    const silence = AbortSignal.timeout(requestTimeoutMs);
     try {
       const response = await fetch(`${base}${path}`, {
         method: init.method,
         headers: { "x-api-key": apiKey, accept: "application/json", ...init.headers },
         ...(init.body !== undefined && { body: init.body as BodyInit }), // a view of an unshared buffer
-        signal,
+        signal: AbortSignal.any([signal, silence]),
       });
       // The body belongs to the attempt: a connection may break in the middle of it.
       const bytes = await response.arrayBuffer();
@@ -78,7 +97,8 @@ export function createWireClient({ url, apiKey, fetch, delay }: WireOptions): Wi
       });
     } catch (error) {
       signal.throwIfAborted();
-      return error instanceof Error ? error : new Error(String(error));
+      if (silence.aborted) return new Silence(`no answer within ${requestTimeoutMs / 1000} s`);
+      return error instanceof Error ? error : new Error(causeText(error));
     }
   }
 
@@ -87,13 +107,16 @@ export function createWireClient({ url, apiKey, fetch, delay }: WireOptions): Wi
     path: string,
     init: Parameters<typeof attempt>[1],
     signal: AbortSignal,
+    /** Whether a server that says nothing is working on it. */
+    maySleep = false,
   ): Promise<Response> {
     for (let failures = 0; ; failures++) {
       const response = await attempt(path, init, signal);
       if (response instanceof Response && !isPassing(response.status)) return response;
+      if (maySleep && (response instanceof Silence || isTimeout(response))) return NOT_YET();
       if (failures >= MAX_FAILURES) {
         const reason =
-          response instanceof Response ? `answers ${response.status}` : `fails: ${errorMessage(response)}`;
+          response instanceof Response ? `answers ${response.status}` : `fails: ${causeText(response)}`;
         throw new OsmosisError("NETWORK", `The trainer at ${url} ${reason}.`, {
           hint: "Check the address of the trainer, and whether it runs.",
         });
@@ -115,9 +138,40 @@ export function createWireClient({ url, apiKey, fetch, delay }: WireOptions): Wi
       "NETWORK",
       `The trainer at ${url} answered ${path} with something else than the wire says.`,
       {
-        hint: "Check the address of the trainer.",
+        hint: "Check the address of the trainer: something else may listen there.",
       },
     );
+  }
+
+  /** The archive itself, or the address of one: by redirection, or in JSON. */
+  async function downloadFrom(path: string, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(DOWNLOAD_TIMEOUT_MS)]);
+    let address = `${base}${path}`;
+    for (let hops = 0; hops < 5; hops++) {
+      const isOurs = new URL(address).origin === new URL(base).origin;
+      const response = await fetch(address, {
+        redirect: "manual",
+        // The key is for the trainer only, not for a store that it points to.
+        headers: isOurs ? { "x-api-key": apiKey } : {},
+        signal: limit,
+      });
+      const location = response.headers.get("location");
+      if (response.status >= 300 && response.status < 400 && location !== null) {
+        address = new URL(location, address).href;
+        continue;
+      }
+      if (!response.ok) {
+        await response.body?.cancel();
+        return undefined;
+      }
+      if (response.headers.get("content-type")?.includes("json") !== true) {
+        return new Uint8Array(await response.arrayBuffer());
+      }
+      const named = z.object({ url: z.url() }).safeParse(await response.json().catch(() => undefined));
+      if (!named.success) return undefined;
+      address = named.data.url;
+    }
+    return undefined;
   }
 
   async function submit(path: string, body: WireBody, signal: AbortSignal): Promise<string> {
@@ -143,9 +197,12 @@ export function createWireClient({ url, apiKey, fetch, delay }: WireOptions): Wi
     const path = "/retrieve_future";
     const request = postOf({ request_id: id });
     if (wantsProtobuf) request.headers["accept"] = `${TINKER_PROTOBUF}, application/json;q=0.5`;
+    // Measured by the clock: it bounds how long a server may say "not yet".
+    const end = performance.now() + resultTimeoutMs;
     for (let badRequests = 0; ;) {
-      const response = await send(path, request, signal);
-      if (response.status === 410) return undefined;
+      const response = await send(path, request, signal, true);
+      // A server that was started again may not know that it ever made the promise.
+      if (response.status === 410 || response.status === 404) return undefined;
       // Something between here and the server may answer 400 for no reason.
       if (response.status === 400 && badRequests++ < MAX_BAD_REQUESTS) continue;
       await checked(path, response);
@@ -162,6 +219,13 @@ export function createWireClient({ url, apiKey, fetch, delay }: WireOptions): Wi
         );
       }
       if (!TinkerTryAgain.safeParse(json).success) return { json };
+      if (performance.now() > end) {
+        throw new OsmosisError(
+          "NETWORK",
+          `The trainer at ${url} has no result after ${Math.round(resultTimeoutMs / 1000)} s.`,
+          { hint: "See what it does in its log; the run can be started again." },
+        );
+      }
       await delay(ASK_AGAIN_MS, signal);
     }
   }
@@ -169,6 +233,9 @@ export function createWireClient({ url, apiKey, fetch, delay }: WireOptions): Wi
   return {
     get: async (path, schema, signal) => parsed(path, await send(path, { method: "GET" }, signal), schema),
     post: async (path, body, schema, signal) => parsed(path, await send(path, postOf(body), signal), schema),
+    delete: async (path, signal) =>
+      void (await checked(path, await send(path, { method: "DELETE" }, signal))),
+    download: async (path, signal) => await downloadFrom(path, signal),
     async start(path, body, signal) {
       let id = await submit(path, body, signal);
       return {
@@ -190,9 +257,27 @@ function postOf(body: object) {
   return { method: "POST" as const, body: JSON.stringify(body), headers };
 }
 
-/** Timeouts, too many requests, and servers that are starting or broken for a moment. */
+/** A request that was not answered in time. */
+class Silence extends Error {}
+
+/** What a server would say that sends something before a request times out. */
+const NOT_YET = () => Response.json({ type: "try_again" });
+
+function isTimeout(response: Response | Error): boolean {
+  return response instanceof Response && response.status === 408;
+}
+
+/** `fetch` says "fetch failed"; why is in its cause. */
+function causeText(error: unknown): string {
+  const cause = error instanceof Error ? error.cause : undefined;
+  return cause === undefined ? errorMessage(error) : `${errorMessage(error)} (${errorMessage(cause)})`;
+}
+
+/** Timeouts, an account without money, too many requests, and servers that are starting or broken for a moment. */
 function isPassing(status: number): boolean {
-  return status === 408 || status === 429 || (status >= 500 && status !== 501 && status !== 507);
+  return (
+    status === 408 || status === 402 || status === 429 || (status >= 500 && status !== 501 && status !== 507)
+  );
 }
 
 async function refusal(path: string, response: Response): Promise<OsmosisError> {
@@ -203,5 +288,6 @@ async function refusal(path: string, response: Response): Promise<OsmosisError> 
     return new OsmosisError("AUTH_REQUIRED", message, { hint: "Check the API key of the trainer." });
   }
   if (status === 404) return new OsmosisError("NOT_FOUND", message);
+  if (status === 409) return new OsmosisError("CONFLICT", message);
   return new OsmosisError(status < 500 ? "VALIDATION" : "PLATFORM_ERROR", message);
 }

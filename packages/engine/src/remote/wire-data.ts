@@ -2,6 +2,7 @@
 import {
   decodeForwardBackwardOutput,
   decodeSampleResponse,
+  errorMessage,
   OsmosisError,
   TinkerForwardBackwardOutput,
   TinkerSampleResponse,
@@ -13,39 +14,59 @@ import {
 import type { z } from "zod";
 import { tokenLoss } from "../losses.ts";
 import type { Datum, ForwardBackwardResult, LossSpec } from "../service.ts";
+import type { Reduction } from "./calibration.ts";
 import type { WireAnswer } from "./wire-client.ts";
+
+/** What a server averages cannot be weighted where it divides by the weights, so cross entropy goes another way there. */
+export type WireLoss = {
+  readonly loss: LossSpec;
+  readonly reduction: Reduction;
+  readonly temperature: number;
+};
 
 /**
  * The wire has weights for cross entropy only; all other losses are proportional to the advantage, so there the weight
- * goes into it. Tokens that the policy did not sample have neither advantage nor log probability.
+ * goes into it, multiplied with `scale`. Tokens that the policy did not sample have neither advantage nor log probability.
  */
 export function wireDatum(
   { tokens_T, weights_T, advantages_T, samplerLogprobs_T }: Datum,
-  loss: LossSpec,
+  { loss, reduction }: WireLoss,
+  scale: number,
 ): TinkerDatum {
-  const weights = weights_T.slice(1);
+  const weights = weights_T.slice(1).map((weight) => weight * scale);
+  const isSupervised = loss.type === "cross_entropy";
   const policy = {
-    advantages: floats(weights.map((weight, at) => weight * (advantages_T[at + 1] ?? 0))),
+    advantages: floats(
+      weights.map((weight, at) => weight * (isSupervised ? 1 : (advantages_T[at + 1] ?? 0))),
+    ),
     logprobs: floats(weights.map((weight, at) => (weight === 0 ? 0 : (samplerLogprobs_T[at + 1] ?? 0)))),
   };
   return {
     model_input: { chunks: [{ type: "encoded_text", tokens: tokens_T.slice(0, -1) }] },
     loss_fn_inputs: {
       target_tokens: { ...floats(tokens_T.slice(1)), dtype: "int64" },
-      ...(loss.type === "cross_entropy" ? { weights: floats(weights) } : policy),
+      ...(isSupervised && reduction === "sum" ? { weights: floats(weights) } : policy),
     },
   };
 }
 
-/** The name of a loss and its settings, every one of them: servers differ in their defaults. */
-export function wireLoss(
-  loss: LossSpec,
-): Pick<TinkerForwardBackward["forward_backward_input"], "loss_fn" | "loss_fn_config"> {
-  if (loss.type !== "ppo" && loss.type !== "cispo") return { loss_fn: loss.type };
-  return {
-    loss_fn: loss.type,
-    loss_fn_config: { clip_high_threshold: loss.clipHigh, clip_low_threshold: loss.clipLow },
-  };
+/**
+ * The name of a loss and its settings, every one of them: servers differ in their defaults. Cross entropy is CISPO with a
+ * ratio that is clipped to 1, where advantages can be scaled and weights cannot.
+ */
+export function wireLoss({
+  loss,
+  reduction,
+  temperature,
+}: WireLoss): Pick<TinkerForwardBackward["forward_backward_input"], "loss_fn" | "loss_fn_config"> {
+  const more = temperature === 1 ? undefined : { temperature };
+  if (loss.type === "ppo" || loss.type === "cispo") return clipped(loss.type, loss.clipLow, loss.clipHigh);
+  if (loss.type === "cross_entropy" && reduction !== "sum") return clipped("cispo", 1, 1);
+  return { loss_fn: loss.type, ...(more !== undefined && { loss_fn_config: more }) };
+
+  function clipped(loss_fn: string, low: number, high: number) {
+    return { loss_fn, loss_fn_config: { clip_high_threshold: high, clip_low_threshold: low, ...more } };
+  }
 }
 
 /** Cuts data into requests of a size that the server takes. */
@@ -104,10 +125,17 @@ export function forwardResult(
   return { loss: total, logprobs_B_T, entropy: entropy / Math.max(1, logprobs_B_T.length) };
 }
 
-export function sampleResult(answer: WireAnswer): TinkerSampleResponse["sequences"][number] {
+export function sampleResult(answer: WireAnswer): {
+  readonly tokens_T: readonly number[];
+  readonly logprobs_T: readonly number[];
+  readonly stopReason: "stop" | "length";
+} {
   const [sequence] = readAnswer(answer, TinkerSampleResponse, decodeSampleResponse).sequences;
   if (sequence === undefined) throw rubbish("no sample");
-  return sequence;
+  const { tokens, logprobs, stop_reason: stopReason } = sequence;
+  if (tokens.length === 0 || tokens.some((token) => token < 0)) throw rubbish("a sample without tokens");
+  if (logprobs?.length !== tokens.length) throw rubbish("a sample without its log probabilities");
+  return { tokens_T: tokens, logprobs_T: logprobs, stopReason };
 }
 
 /** An answer in JSON or protocol buffers, checked by its schema. */
@@ -116,16 +144,33 @@ export function readAnswer<T>(
   schema: z.ZodType<T>,
   decode?: (bytes: Uint8Array) => unknown,
 ): T {
-  const value = answer === undefined ? undefined : "json" in answer ? answer.json : decode?.(answer.protobuf);
-  const result = schema.safeParse(value);
+  const result = schema.safeParse(contentOf(answer, decode));
   if (result.success) return result.data;
-  throw rubbish("something else than the wire says");
+  const [issue] = result.error.issues;
+  const where =
+    issue === undefined || issue.path.length === 0 ? "" : ` (${issue.path.join(".")}: ${issue.message})`;
+  throw rubbish(`something else than the wire says${where}`);
+}
+
+function contentOf(
+  answer: WireAnswer | undefined,
+  decode: ((bytes: Uint8Array) => unknown) | undefined,
+): unknown {
+  if (answer === undefined) return undefined;
+  if ("json" in answer) return answer.json;
+  try {
+    return decode?.(answer.protobuf);
+  } catch (error) {
+    throw rubbish(`protocol buffers that cannot be read: ${errorMessage(error)}`);
+  }
 }
 
 function floats(data: number[]): TinkerTensor {
   return { data, dtype: "float32", shape: [data.length] };
 }
 
-function rubbish(what: string): OsmosisError {
-  return new OsmosisError("PLATFORM_ERROR", `The trainer answered with ${what}.`);
+export function rubbish(what: string): OsmosisError {
+  return new OsmosisError("PLATFORM_ERROR", `The trainer answered with ${what}.`, {
+    hint: "Check the address of the trainer, and its log.",
+  });
 }

@@ -19,6 +19,8 @@ export const TinkerSessionCreated = z.object({ session_id: z.string() });
 export const TinkerClientConfig = z.object({
   fwdbwd_max_chunk_len: z.int().positive().default(1024),
   fwdbwd_max_chunk_bytes_count: z.int().positive().default(5_000_000),
+  /** Ours: a forward pass takes a `temperature` in `loss_fn_config`, and divides the logits by it. */
+  forward_temperature: z.boolean().default(false),
 });
 export type TinkerClientConfig = z.output<typeof TinkerClientConfig>;
 

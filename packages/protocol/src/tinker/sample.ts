@@ -37,10 +37,12 @@ export const TinkerSampleResponse = z.object({
       logprobs: z.array(z.number()).nullish(),
     }),
   ),
+  /** Of each token of the prompt given those before it; the first has none. */
+  prompt_logprobs: z.array(z.number().nullable()).nullish(),
 });
 export type TinkerSampleResponse = z.output<typeof TinkerSampleResponse>;
 
-export function encodeSampleResponse({ sequences }: TinkerSampleResponse): Uint8Array {
+export function encodeSampleResponse({ sequences, prompt_logprobs }: TinkerSampleResponse): Uint8Array {
   return writeMessage((writer) => {
     for (const { stop_reason, tokens, logprobs } of sequences) {
       writer.message(1, (sequence) => {
@@ -49,13 +51,22 @@ export function encodeSampleResponse({ sequences }: TinkerSampleResponse): Uint8
         if (logprobs != null) sequence.bytes(3, float32Bytes(logprobs));
       });
     }
+    if (prompt_logprobs != null) {
+      writer.bytes(2, float32Bytes(prompt_logprobs.map((logprob) => logprob ?? Number.NaN)));
+    }
   });
 }
 
 export function decodeSampleResponse(bytes: Uint8Array): TinkerSampleResponse {
-  const sequences: TinkerSampleResponse["sequences"] = [];
-  for (const field of readMessage(bytes)) if (field.number === 1) sequences.push(readSequence(field));
-  return { type: "sample", sequences };
+  const response: TinkerSampleResponse = { type: "sample", sequences: [] };
+  for (const field of readMessage(bytes)) {
+    if (field.number === 1) response.sequences.push(readSequence(field));
+    if (field.number === 2) {
+      const { data } = numbersOf(bytesOf(field), 1);
+      response.prompt_logprobs = data.map((logprob) => (Number.isNaN(logprob) ? null : logprob));
+    }
+  }
+  return response;
 }
 
 function readSequence(field: Field): TinkerSampleResponse["sequences"][number] {
