@@ -8,6 +8,7 @@ import { accountRoutes } from "./features/accounts/routes.ts";
 import { datasetRoutes } from "./features/datasets/routes.ts";
 import { modelRoutes } from "./features/models/routes.ts";
 import { replayRoutes } from "./features/replays/routes.ts";
+import { runAnalysisRoutes } from "./features/run-analysis/routes.ts";
 import { runRoutes } from "./features/runs/routes.ts";
 import { secretRoutes } from "./features/secrets/routes.ts";
 import { tinkerRoutes } from "./features/tinker/routes.ts";
@@ -27,6 +28,7 @@ const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [
   secretRoutes,
   modelRoutes,
   runRoutes,
+  runAnalysisRoutes,
   replayRoutes,
   workerApiRoutes,
   tinkerRoutes,

@@ -37,9 +37,9 @@ export const ALARMS: readonly Rule[] = [
   },
   {
     name: "no_heartbeat",
-    check({ status, now, heartbeatAt, startedAt, createdAt }) {
+    check({ status, now, heartbeatAt, startedAt, createdAt, leaseSeconds }) {
       const silent = (now - (heartbeatAt ?? startedAt ?? createdAt)) / 1000;
-      if (status !== "running" || silent <= limits.SILENT_HEARTBEAT_SECONDS) return undefined;
+      if (status !== "running" || silent <= limits.SILENT_LEASES * leaseSeconds) return undefined;
       return {
         title: "No worker holds the run",
         evidence: `The last heartbeat came ${span(silent)} ago; one is due every few seconds.`,

@@ -58,6 +58,7 @@ function runOf(more: Partial<RunHistory> = {}): RunHistory {
     createdAt: seconds(7000),
     startedAt: seconds(7000),
     heartbeatAt: seconds(3),
+    leaseSeconds: 30,
     attempts: 1,
     config: configOf(),
     steps: stepsOf(25),

@@ -16,6 +16,8 @@ export type RunHistory = {
   readonly startedAt: number | null;
   /** When a worker last said that it is alive; null while none holds the run. */
   readonly heartbeatAt: number | null;
+  /** How long a heartbeat keeps a run. */
+  readonly leaseSeconds: number;
   /** How often it was handed to a worker. */
   readonly attempts: number;
   readonly config: Pick<TrainingRunConfig, "training" | "advanced">;

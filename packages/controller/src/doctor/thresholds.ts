@@ -10,8 +10,8 @@ export const LEAST_STEPS = 3;
 
 // Liveness.
 
-/** Twice the lease: a worker that is alive has renewed it in the meantime. */
-export const SILENT_HEARTBEAT_SECONDS = 60;
+/** Leases without a heartbeat: a worker that is alive has renewed its lease in the meantime. */
+export const SILENT_LEASES = 2;
 export const UNCLAIMED_SECONDS = 120;
 /** A step is stalled when it is open for longer than so many medians and so many seconds (miles, `advisory.py`). */
 export const STALLED_MEDIANS = 6;

@@ -136,7 +136,7 @@ function resolved(row: RunRow) {
 }
 
 /** Every setting by its key alone, defaults included; no two tables share a key. */
-function flatConfig({ config }: RunRow): Record<string, unknown> {
+export function flatConfig({ config }: RunRow): Record<string, unknown> {
   return "evaluation" in config
     ? { ...config.experiment, ...config.evaluation, ...config.advanced }
     : {

@@ -1,0 +1,98 @@
+import { ABORTED_MINUTES, type RunHistory } from "@osmosis/controller";
+import { TrainingRunConfig, TrainingStatus, type Finding, type RolloutOutcome } from "@osmosis/protocol";
+import { sql, type Kysely } from "kysely";
+import type { Tables } from "../../database/tables.ts";
+import type { RunRow } from "../runs/run-rows.ts";
+
+const EXAMPLES = 5;
+/** Steps in which examples are looked for. */
+const EXAMPLE_STEPS = 10;
+
+/** Everything that the doctor wants to know about a training run, at this moment. */
+export async function runHistory(
+  db: Kysely<Tables>,
+  row: RunRow,
+  { now, leaseSeconds }: { readonly now: Date; readonly leaseSeconds: number },
+): Promise<RunHistory> {
+  const steps = await db
+    .selectFrom("run_steps")
+    .select(["step", "metrics", "created_at"])
+    .where("run_id", "=", row.id)
+    .orderBy("step")
+    .execute();
+  const open = await db
+    .selectFrom("run_rollouts")
+    .select([
+      sql<number>`count(*)::int`.as("rollouts"),
+      sql<number>`count(reward)::int`.as("rewarded"),
+      sql<Date | null>`max(created_at)`.as("newest"),
+    ])
+    .where("run_id", "=", row.id)
+    .where("phase", "=", "train")
+    .where("step", "=", row.committed_steps + 1)
+    .executeTakeFirstOrThrow();
+  const recent = await db
+    .selectFrom("run_rollouts")
+    .select(["outcome", sql<number>`count(*)::int`.as("count")])
+    .where("run_id", "=", row.id)
+    .where("created_at", ">", new Date(now.getTime() - ABORTED_MINUTES * 60_000))
+    .groupBy("outcome")
+    .execute();
+  const newestAt = open.newest === null ? null : open.newest.getTime();
+  const signs = [row.started_at?.getTime(), steps.at(-1)?.created_at.getTime(), newestAt];
+  return {
+    status: TrainingStatus.parse(row.status),
+    error: row.error,
+    now: now.getTime(),
+    createdAt: row.created_at.getTime(),
+    startedAt: row.started_at?.getTime() ?? null,
+    // Between two workers nobody holds a lease: what the last one did is the last sign of life.
+    heartbeatAt:
+      row.lease_expires_at === null ? newestOf(signs) : row.lease_expires_at.getTime() - leaseSeconds * 1000,
+    leaseSeconds,
+    attempts: row.attempt,
+    config: TrainingRunConfig.parse(row.config),
+    steps: steps.map(({ step, metrics, created_at }) => ({
+      step,
+      metrics,
+      committedAt: created_at.getTime(),
+    })),
+    open: { rollouts: open.rollouts, rewarded: open.rewarded, newestAt },
+    recent: Object.fromEntries(recent.map(({ outcome, count }) => [outcome, count])),
+    examples: await examplesOf(db, row),
+  };
+}
+
+function newestOf(times: readonly (number | null | undefined)[]): number | null {
+  return times.reduce<number | null>(
+    (newest, time) => (time == null ? newest : Math.max(newest ?? 0, time)),
+    null,
+  );
+}
+
+async function examplesOf(
+  db: Kysely<Tables>,
+  { id, committed_steps: committed }: Pick<RunRow, "id" | "committed_steps">,
+): Promise<Partial<Record<RolloutOutcome, Finding["rollouts"]>>> {
+  const ranked = db
+    .selectFrom("run_rollouts")
+    .select([
+      "rollout_id as id",
+      "step",
+      "outcome",
+      "number",
+      sql<number>`row_number() over (partition by outcome order by number desc)`.as("rank"),
+    ])
+    .where("run_id", "=", id)
+    .where("step", ">", committed - EXAMPLE_STEPS)
+    .where("outcome", "!=", "ok");
+  const rows = await db
+    .selectFrom(ranked.as("ranked"))
+    .select(["id", "step", "outcome"])
+    .where("rank", "<=", EXAMPLES)
+    .orderBy("number", "desc")
+    .execute();
+  const examples: Partial<Record<RolloutOutcome, Finding["rollouts"]>> = {};
+  for (const row of rows) examples[row.outcome] = [...(examples[row.outcome] ?? []), row];
+  return examples;
+}
