@@ -10,6 +10,8 @@ import { modelRoutes } from "./features/models/routes.ts";
 import { replayRoutes } from "./features/replays/routes.ts";
 import { runAnalysisRoutes } from "./features/run-analysis/routes.ts";
 import { runRoutes } from "./features/runs/routes.ts";
+import { sharesRoutes } from "./features/shares/routes.ts";
+import { workersRoutes } from "./features/workers/routes.ts";
 import { secretRoutes } from "./features/secrets/routes.ts";
 import { tinkerRoutes } from "./features/tinker/routes.ts";
 import { workerApiRoutes } from "./features/worker-api/routes.ts";
@@ -31,6 +33,8 @@ const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [
   runAnalysisRoutes,
   replayRoutes,
   workerApiRoutes,
+  sharesRoutes,
+  workersRoutes,
   tinkerRoutes,
 ];
 

@@ -1,11 +1,12 @@
 import { timingSafeEqual } from "node:crypto";
 import { OsmosisError } from "@osmosis/protocol";
 import type { MiddlewareHandler } from "hono";
+import { isWorkerToken } from "../features/workers/tokens.ts";
 import type { Platform } from "../platform.ts";
 import type { AppEnv } from "./context.ts";
 
 /**
- * Lets a request of a worker pass: its bearer is the text of `<dataFolder>/worker-secret`.
+ * Lets a request of a worker pass: its bearer is a worker token, or the text of `<dataFolder>/worker-secret`.
  *
  * @throws {OsmosisError} AUTH_REQUIRED with code AUTH_HEADER_MISSING or TOKEN_INVALID.
  */
@@ -13,12 +14,12 @@ export function requireWorker(platform: Platform): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     const header = c.req.header("authorization");
     const given = /^bearer +(\S+)$/i.exec(header ?? "")?.[1] ?? "";
-    if (!isSameSecret(given, platform.workerSecret)) {
+    if (!isSameSecret(given, platform.workerSecret) && !(await isWorkerToken(platform, given))) {
       throw new OsmosisError(
         "AUTH_REQUIRED",
-        "This route is for workers, and the worker's secret does not fit.",
+        "This route is for workers, and the worker's token does not fit.",
         {
-          hint: "Give the worker the text of the file worker-secret in the server's data folder.",
+          hint: "The platform's owner makes one with `osmosis worker token create`; on the server's machine the file worker-secret in its data folder holds one.",
           details: { code: header === undefined ? "AUTH_HEADER_MISSING" : "TOKEN_INVALID" },
         },
       );

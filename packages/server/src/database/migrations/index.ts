@@ -8,6 +8,7 @@ import * as runs from "./0013-runs.ts";
 import * as importedModels from "./0014-imported-models.ts";
 import * as replays from "./0020-replays.ts";
 import * as keptCheckpoints from "./0021-kept-checkpoints.ts";
+import * as shares from "./0030-shares.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -25,4 +26,5 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0014-imported-models": importedModels,
   "0020-replays": replays,
   "0021-kept-checkpoints": keptCheckpoints,
+  "0030-shares": shares,
 };

@@ -1,6 +1,7 @@
 import type { Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
 import type { Platform } from "../../platform.ts";
+import { discardShares } from "../shares/discard.ts";
 import type { StoredFile } from "../models/tables.ts";
 
 /** So long a replay of a run that has ended may begin with its last states rather than at its beginning. */
@@ -44,6 +45,7 @@ export async function discardStates(
     .where("id", "=", runOrReplayId)
     .executeTakeFirst();
   const runId = named?.replay_of ?? runOrReplayId;
+  await discardShares({ db, blobs }, runId);
   const old = await db.transaction().execute(async (transaction) => {
     const run = await transaction
       .selectFrom("runs")

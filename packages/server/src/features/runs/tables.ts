@@ -134,6 +134,9 @@ interface RunRolloutsTable {
   body_key: string;
   body_start: number;
   body_end: number;
+  /** The share that it was recorded in; null when the worker ran it that held the run. */
+  share_id: string | null;
+  worker: string | null;
   created_at: CreatedAt;
 }
 

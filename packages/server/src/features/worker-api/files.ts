@@ -7,7 +7,7 @@ import type { Platform } from "../../platform.ts";
 import { rowsKey } from "../datasets/upload.ts";
 import { lockLeasedRun, readLeasedRun, type Lease, type LeasedRun, type LeaseParts } from "./lease.ts";
 
-const FILE_PATH = /^(state|checkpoints)\/[1-9]\d{0,8}\/[^/]+$/;
+const FILE_PATH = /^((state|checkpoints)\/[1-9]|weights\/\d)\d{0,8}\/[^/]+$/;
 
 /**
  * Stores a file of a run. Each upload has a blob of its own, so that a worker which lost the run cannot write into the
@@ -27,7 +27,7 @@ export async function putRunFile(
   const { db, blobs, now } = parts;
   if (!FILE_PATH.test(file.path)) {
     throw new OsmosisError("VALIDATION", `${JSON.stringify(file.path)} is not a path of a run's file.`, {
-      hint: "Use state/<step>/<name> or checkpoints/<step>/<name>.",
+      hint: "Use state/<step>/<name>, checkpoints/<step>/<name> or weights/<version>/<name>.",
     });
   }
   await readLeasedRun(db, lease, now());
@@ -61,10 +61,9 @@ export async function putRunFile(
 
 /** The rows of a run, one `DatasetRow` a line; of an evaluation those that were selected, in order. */
 export async function streamRows(
-  { db, blobs, now }: Pick<Platform, "db" | "blobs" | "now">,
-  lease: Lease,
+  { blobs }: Pick<Platform, "blobs">,
+  run: LeasedRun,
 ): Promise<ReadableStream<Uint8Array>> {
-  const run = await readLeasedRun(db, lease, now());
   const key = rowsKey({ id: run.dataset_id, version_id: run.dataset_version_id });
   const found = await blobs.get(key);
   if (found === undefined) {
@@ -144,9 +143,11 @@ function lastUsedStep(run: LeasedRun): number {
   return run.kind === "evaluation" ? -1 : run.committed_steps;
 }
 
+/** Where the body of a rollout is. */
 type Place = { body_key: string; body_start: number; body_end: number };
 
-async function* bodies(blobs: BlobStore, places: readonly Place[]): AsyncGenerator<Uint8Array> {
+/** Their bodies, one a line. */
+export async function* bodies(blobs: BlobStore, places: readonly Place[]): AsyncGenerator<Uint8Array> {
   for (const { body_key, body_start, body_end } of joined(places)) {
     const found = await blobs.get(body_key, { start: body_start, end: body_end });
     if (found === undefined) throw new Error(`the blob ${body_key} is gone`);

@@ -80,12 +80,17 @@ export async function renewLease(parts: LeaseParts, lease: Lease): Promise<{ sto
     .where("lease_token", "=", lease.token)
     .where("status", "=", "running")
     .where("lease_expires_at", ">", now())
-    .returning(["kind", "stop_requested", "job_attempt"])
+    .returning(["kind", "stop_requested", "job_attempt", "worker_instance"])
     .executeTakeFirst();
   if (run === undefined) {
     await readLeasedRun(db, lease, now());
     throw leaseLost("The lease has just expired.");
   }
+  await db
+    .updateTable("workers")
+    .set({ last_seen_at: now() })
+    .where("instance", "=", run.worker_instance)
+    .execute();
   await queue.touch({ queue: queueOf(run), id: lease.runId, attempt: run.job_attempt });
   return { stop_requested: run.stop_requested };
 }

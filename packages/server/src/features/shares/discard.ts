@@ -1,0 +1,24 @@
+import type { Platform } from "../../platform.ts";
+
+/** Removes the shares of a run that has ended, and the weights that went with them. */
+export async function discardShares(
+  { db, blobs }: Pick<Platform, "db" | "blobs">,
+  runId: string,
+): Promise<void> {
+  const ended = await db
+    .selectFrom("runs")
+    .select("id")
+    .where("id", "=", runId)
+    .where("completed_at", "is not", null)
+    .executeTakeFirst();
+  if (ended === undefined) return;
+  await db.deleteFrom("run_shares").where("run_id", "=", runId).execute();
+  await db.deleteFrom("run_weights").where("run_id", "=", runId).execute();
+  const files = await db
+    .deleteFrom("run_files")
+    .where("run_id", "=", runId)
+    .where("path", "like", "weights/%")
+    .returning("key")
+    .execute();
+  for (const { key } of files) await blobs.delete(key);
+}

@@ -1,0 +1,68 @@
+import type { WorkerInfo } from "@osmosis/protocol";
+import type { Platform } from "../../platform.ts";
+
+/** So long a worker is shown after it was last heard of. */
+const SHOWN_MS = 24 * 3600_000;
+
+/** The workers of the last day, and what each works on, by name. */
+export async function listWorkers({ db, now }: Pick<Platform, "db" | "now">): Promise<WorkerInfo[]> {
+  const seen = await db
+    .selectFrom("workers")
+    .selectAll()
+    .where("last_seen_at", ">", new Date(now().getTime() - SHOWN_MS))
+    .orderBy("last_seen_at", "desc")
+    .execute();
+  const runs = await db
+    .selectFrom("runs")
+    .select(["name", "kind", "committed_steps", "worker", "lease_expires_at"])
+    .where("status", "=", "running")
+    .where("lease_expires_at", ">", now())
+    .execute();
+  const shares = await db
+    .selectFrom("run_shares")
+    .innerJoin("runs", (join) =>
+      join
+        .onRef("runs.id", "=", "run_shares.run_id")
+        .onRef("runs.lease_token", "=", "run_shares.holder_token"),
+    )
+    .select([
+      "runs.name",
+      "run_shares.phase",
+      "run_shares.step",
+      "run_shares.tasks",
+      "run_shares.worker",
+      "run_shares.lease_expires_at",
+    ])
+    .where("runs.status", "=", "running")
+    .where("run_shares.withdrawn", "=", false)
+    .where("run_shares.lease_expires_at", ">", now())
+    .execute();
+  const workers = new Map<string, WorkerInfo>();
+  for (const { name, first_seen_at, last_seen_at } of seen) {
+    // The newest start of a name is the first.
+    if (workers.has(name)) continue;
+    const times = { started_at: first_seen_at.toISOString(), last_seen_at: last_seen_at.toISOString() };
+    workers.set(name, { name, ...times, holds: [] });
+  }
+  for (const run of runs) {
+    workers.get(run.worker ?? "")?.holds.push({
+      type: "run",
+      run_name: run.name,
+      kind: run.kind,
+      committed_steps: run.committed_steps,
+      lease_expires_at: run.lease_expires_at?.toISOString() ?? "",
+    });
+  }
+  for (const share of shares) {
+    if (share.tasks.length === 0) continue;
+    workers.get(share.worker ?? "")?.holds.push({
+      type: "share",
+      run_name: share.name,
+      phase: share.phase,
+      step: share.step,
+      rollouts_left: share.tasks.length,
+      lease_expires_at: share.lease_expires_at?.toISOString() ?? "",
+    });
+  }
+  return [...workers.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+}
