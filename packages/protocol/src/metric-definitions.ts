@@ -33,8 +33,8 @@ export type MetricDefinition = {
 
 /**
  * Every number that a training step commits. The key is what `--json`, exports and trackers call it. "Rollouts" are the
- * training rollouts of the step; "rewarded" are those whose grader gave a reward; "sampled" those with at least one
- * token of the policy. A mean of nothing, and what is not finite, is left out of the step.
+ * training rollouts of the step's own prompts, before dynamic sampling selects anything; "rewarded" are those whose
+ * grader gave a reward; "sampled" those with at least one token of the policy. A mean of nothing, and what is not finite, is left out of the step.
  */
 export const METRICS: readonly MetricDefinition[] = [
   ...group("Reward", [
@@ -54,6 +54,13 @@ export const METRICS: readonly MetricDefinition[] = [
     ],
     ["rollout/scored", "count", "Rewarded rollouts: the denominator of the mean reward."],
     ["rollout/temperature", "1", "Temperature that the training rollouts were sampled with."],
+    [
+      "rollout/component/<name>/mean",
+      "1",
+      "Mean of the metric <name> that workflow or grader gave beside the reward, over the rewarded rollouts that have it.",
+    ],
+    ["rollout/component/<name>/std", "1", "Standard deviation (population) of that metric."],
+    ["rollout/component/<name>/n", "count", "Rewarded rollouts that have that metric."],
     [
       "train/reward_used",
       "reward",
@@ -82,6 +89,36 @@ export const METRICS: readonly MetricDefinition[] = [
       "Groups in which no reward passes, divided by the groups with a reward.",
     ],
     ["rollout/group/mixed", "share", "Groups with and without passes, divided by the groups with a reward."],
+    [
+      "rollout/selected/groups",
+      "count",
+      "Groups that the step trains with, after dynamic sampling and group policy.",
+    ],
+    [
+      "rollout/selected/reward",
+      "reward",
+      "Mean reward of the rewarded rollouts in these groups. No measure of the policy: they were chosen by their rewards.",
+    ],
+    [
+      "rollout/dropped/all_same",
+      "count",
+      "Groups that were rolled out and not trained with, because all their rewards are the same or none has one.",
+    ],
+    [
+      "rollout/dropped/policy",
+      "count",
+      "Groups whose rewards differ and that `group_policy` or `group_min_size` kept out.",
+    ],
+    [
+      "rollout/refill/groups",
+      "count",
+      "Groups of other prompts that dynamic sampling rolled out in place of such as teach nothing.",
+    ],
+    [
+      "rollout/refill/cap_reached",
+      "1",
+      "1 when the step ran into `dynamic_sampling_cap`, or out of rows, before enough groups taught; 0 otherwise.",
+    ],
     [
       "train/groups_left_out",
       "count",
@@ -231,21 +268,37 @@ export const METRICS: readonly MetricDefinition[] = [
     [
       "rollout/staleness/mean",
       "updates",
-      "Mean age of the oldest weights that sampled a token of a rollout, in updates before those that the step began with, over the sampled rollouts.",
+      "Mean age of the oldest weights that sampled a token of a rollout, in updates before those that the step trains, over all sampled rollouts that ran for the step, as `rollout/ended` counts them.",
     ],
     ["rollout/staleness/max", "updates", "Largest such age."],
     [
       "rollout/mixed_versions",
       "share",
-      "Sampled rollouts whose tokens come from more than one version of the weights, divided by the sampled rollouts.",
+      "Of the same rollouts, the share whose tokens come from more than one version of the weights.",
     ],
+    [
+      "rollout/queue_depth",
+      "count",
+      "Training rollouts of later steps that had ended when the step's rollouts were complete: what waits for the trainer. 0 in the synchronous loop.",
+    ],
+    ["rollout/in_flight", "count", "Rollouts that were running at that moment."],
   ]),
   ...group("Throughput", [
     ["perf/step_time", "seconds", "From the beginning of the step to its commit."],
     [
       "perf/rollout_time",
       "seconds",
-      "Of the step, in rolling out. Rollouts of an earlier life of the run took none of it.",
+      "From the moment at which the step's rollouts could begin until the last one had ended. Rollouts of an earlier life of the run took none of it.",
+    ],
+    [
+      "perf/wait_for_batch_time",
+      "seconds",
+      "Of the step, in which the trainer waited for its rollouts. In the synchronous loop that is all of `perf/rollout_time`.",
+    ],
+    [
+      "perf/rollout_overlap",
+      "share",
+      "Share of `perf/rollout_time` in which the trainer did other work: 1 minus the wait divided by it.",
     ],
     ["perf/train_time", "seconds", "Of the step, in gradient and update."],
     ["perf/update_weights_time", "seconds", "Of the step, in handing the weights to the sampler."],
@@ -270,6 +323,18 @@ export const METRICS: readonly MetricDefinition[] = [
       "count",
       "Rollouts that ended so; those of `ok` always, of the others where there are some. `grader` counts failed judges, `timeout` workflows over their deadline.",
     ],
+    [
+      "rollout/ended",
+      "count",
+      "All training rollouts that ran for the step: of its own prompts, of refills, and those that were run again.",
+    ],
+    ["rollout/ended/<outcome>", "count", "Of these, those that ended so; those of which there are some."],
+    [
+      "rollout/retries",
+      "count",
+      "Failed rollouts that `group_policy` ran again; `rollout/outcome/<outcome>` tells how the last repeat ended.",
+    ],
+    ["rollout/retries/<outcome>", "count", "Of these, those that had failed so."],
     [
       "rollout/errored_ratio",
       "share",

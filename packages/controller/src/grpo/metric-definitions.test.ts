@@ -29,7 +29,7 @@ test("docs/metrics.md says what the definitions say: vitest -u writes it anew", 
 
 What a training step commits, by the key that charts, \`--json\`, exports and trackers use. This page is written from \`packages/protocol/src/metric-definitions.ts\`; a test keeps them the same, and both true to what a step commits.
 
-- **Rollouts** are the training rollouts of the step; **rewarded** are those whose grader gave a reward; **sampled** those with at least one token of the policy. A rollout **passes** with a reward of at least 1.
+- **Rollouts** are the training rollouts of the step's own prompts, before dynamic sampling selects anything; **rewarded** are those whose grader gave a reward; **sampled** those with at least one token of the policy. A rollout **passes** with a reward of at least 1.
 - The **batch** is what the update gets: the sampled tokens of groups whose rewards differ.
 - A failed rollout has no reward, and is never a reward of 0. It is counted by its outcome, and left out of every mean of rewards.
 - A mean of nothing has no value: the step has no point in that curve.
@@ -67,7 +67,11 @@ test("every key that the sources write is defined, and every definition is of a 
 });
 
 /** Settings under which steps commit what they commit only there. */
-const CONFIGURATIONS: readonly object[] = [{}, { kl_coef: 0.1, teacher_model: "large" }];
+const CONFIGURATIONS: readonly object[] = [
+  {},
+  { group_policy: "retry" },
+  { kl_coef: 0.1, teacher_model: "large" },
+];
 
 test("every key that real steps commit is defined, and every definition is of a key that some step commits", async () => {
   const committed = new Set<string>();
@@ -81,19 +85,21 @@ const rows: DatasetRow[] = Array.from({ length: 8 }, (_, row_index) => ({
   row_index,
   messages: [{ role: "user" as const, content: row_index % 2 === 0 ? "Even?" : "Odd?" }],
   label: row_index % 2 === 0 ? "7" : "3",
-  metadata: null,
+  metadata: { number: row_index },
 }));
 
-/** The keys of two steps of a run; the second attempt at each row fails. */
+/** The keys of two steps of a run; the second attempt at each row fails, the third takes too long. */
 async function keysOf(advanced: object): Promise<Set<string>> {
   const codec = await loadTestCodec();
   const model = openBandit(codec);
   await using server = await rolloutServer({
     agent: async ({ request, chat }) => {
       if (request.rollout_id?.endsWith("n1") === true) throw new Error("flaky");
+      if (request.rollout_id?.endsWith("n2") === true) return { status: "failure", err_category: "timeout" };
       const answer = await chat({ messages: request.initial_messages });
       const messages = [...request.initial_messages, answer];
-      return { sample: { messages, reward: answer.content === request.label ? 1 : 0 } };
+      const reward = answer.content === request.label ? 1 : 0;
+      return { sample: { messages, reward, metrics: { correct: reward } } };
     },
   });
   await using gateway = await openGateway({

@@ -16,7 +16,7 @@ test("the n beside a pass rate is its denominator", () => {
     rolloutOf(null, "lost"),
   ];
   const group = { rollouts_G: rollouts, rewards_G: rollouts.map(({ reward }) => reward) };
-  expect(rolloutMetrics([group], { weightsVersion: 0, temperature: 1 })).toMatchObject({
+  expect(rolloutMetrics([group], { temperature: 1 })).toMatchObject({
     "rollout/pass_rate": 1 / 3,
     "rollout/n": 3,
     "rollout/scored": 2,

@@ -10,14 +10,10 @@ export type Metrics = Readonly<Record<string, number>>;
 const PASS_THRESHOLD = 1;
 
 /** What the rollouts of a step say. Means are over rewarded rollouts; a curve without a value is left out. */
-export function rolloutMetrics(
-  groups_P: readonly Group[],
-  facts: { readonly weightsVersion: number; readonly temperature: number },
-): Metrics {
+export function rolloutMetrics(groups_P: readonly Group[], facts: { readonly temperature: number }): Metrics {
   const rollouts = groups_P.flatMap(({ rollouts_G }) => rollouts_G);
   const rewards = rollouts.flatMap(({ reward }) => (reward === null ? [] : [reward]));
   const sampled = rollouts.filter(({ completion_tokens }) => completion_tokens > 0);
-  const ages = sampled.map((rollout) => Math.max(0, facts.weightsVersion - rollout.weights_version_min));
   return finite({
     ...rewardMetrics(rewards),
     "rollout/pass_rate": passRate(rollouts),
@@ -35,11 +31,6 @@ export function rolloutMetrics(
     "rollout/prefix_breaks": sum(rollouts.map(({ prefix_breaks }) => prefix_breaks)),
     "rollout/duration_seconds/mean": mean(rollouts.map(({ duration_ms }) => duration_ms / 1000)),
     "rollout/duration_seconds/max": largest(rollouts.map(({ duration_ms }) => duration_ms / 1000)),
-    "rollout/staleness/mean": mean(ages),
-    "rollout/staleness/max": largest(ages),
-    "rollout/mixed_versions": mean(
-      sampled.map((rollout) => (rollout.weights_version_min === rollout.weights_version_max ? 0 : 1)),
-    ),
   });
 }
 

@@ -1,8 +1,9 @@
-import type { RolloutRecord } from "@osmosis/protocol";
-import { finite } from "./metrics.ts";
+import type { RolloutOutcome, RolloutRecord } from "@osmosis/protocol";
+import { finite, rolloutMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { isAllSame } from "./step-plan.ts";
 import type { TakenStep } from "./step-pipeline.ts";
+import { groupsOf } from "./step-rollouts.ts";
 
 /** All rollouts that were run for a step: those of its prompts, those that replaced groups, and those run again. */
 export function everyRollout({ first_P, refill_P, replaced }: TakenStep): RolloutRecord[] {
@@ -10,19 +11,26 @@ export function everyRollout({ first_P, refill_P, replaced }: TakenStep): Rollou
 }
 
 /**
- * What collecting a step's rollouts says about itself: what was replaced and run again, how stale the rollouts are, and
- * how long the trainer waited.
+ * What a step's rollouts say about the policy, and what it took to have them: what was replaced and run again, how stale
+ * they are, how long the trainer waited.
  */
-export function collectionMetrics(
+export function rolledOutMetrics(
   taken: TakenStep,
-  facts: { readonly weightsVersion: number; readonly waitSeconds: number },
+  facts: {
+    /** Version that the step trains. */
+    readonly weightsVersion: number;
+    readonly temperature: number;
+    /** How long the trainer waited for the step's rollouts. */
+    readonly waitSeconds: number;
+  },
 ): Metrics {
   const every = everyRollout(taken);
   return finite({
+    ...rolloutMetrics(groupsOf(taken.first_P), facts),
     "rollout/ended": every.length,
-    ...countsOf("rollout/ended", every),
+    ...countsOf((outcome) => `rollout/ended/${outcome}`, every),
     "rollout/retries": taken.replaced.length,
-    ...countsOf("rollout/retries", taken.replaced),
+    ...countsOf((outcome) => `rollout/retries/${outcome}`, taken.replaced),
     ...selectionMetrics(taken),
     ...componentMetrics(taken.first_P.flat()),
     ...stalenessMetrics(every, facts.weightsVersion),
@@ -32,10 +40,14 @@ export function collectionMetrics(
   });
 }
 
-function countsOf(key: string, rollouts: readonly RolloutRecord[]): Record<string, number> {
+function countsOf(
+  keyOf: (outcome: RolloutOutcome) => string,
+  rollouts: readonly RolloutRecord[],
+): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { outcome } of rollouts) {
-    counts[`${key}/${outcome}`] = (counts[`${key}/${outcome}`] ?? 0) + 1;
+    const key = keyOf(outcome);
+    counts[key] = (counts[key] ?? 0) + 1;
   }
   return counts;
 }

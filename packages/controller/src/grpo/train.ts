@@ -3,11 +3,11 @@ import type { RunEnd } from "../run-ports.ts";
 import { batchOf } from "./batch.ts";
 import { boundedModel } from "./bounded-model.ts";
 import { splitRows, warnAboutLeaks } from "./held-out.ts";
-import { finite, rolloutMetrics, validationMetrics } from "./metrics.ts";
+import { finite, validationMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { isValidated, openMilestones, rewardsOfStep } from "./milestones.ts";
 import { learningRate, stepsOf } from "./schedule.ts";
-import { collectionMetrics, everyRollout } from "./step-metrics.ts";
+import { everyRollout, rolledOutMetrics } from "./step-metrics.ts";
 import { openStepPipeline } from "./step-pipeline.ts";
 import { endedEarly, stepSummary, warnAboutSettings } from "./step-log.ts";
 import { VALIDATION_TEMPERATURE, groupsOf } from "./step-rollouts.ts";
@@ -54,10 +54,11 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     const nothing = step === 1 && first.length > 0 ? noneScored(first) : undefined;
     if (nothing !== undefined) return failed(nothing);
     watch.took("rollout", taken.rolloutSeconds);
-    const facts = { weightsVersion, temperature: sampling.rollout_temperature };
-    const sampled = rolloutMetrics(groupsOf(taken.first_P), facts);
-    const waitSeconds = watch.seconds("wait_for_batch");
-    const collected = collectionMetrics(taken, { weightsVersion, waitSeconds });
+    const rolledOut = rolledOutMetrics(taken, {
+      weightsVersion,
+      temperature: sampling.rollout_temperature,
+      waitSeconds: watch.seconds("wait_for_batch"),
+    });
 
     const groups_P = groupsOf(taken.trained_P, (rewards) => options.transformRewards?.(rewards, step));
     const batch = batchOf(groups_P, config);
@@ -74,7 +75,7 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     }
 
     const perf = watch.metrics(everyRollout(taken), batch);
-    const metrics = finite({ ...sampled, ...collected, ...updated, ...validation, ...perf });
+    const metrics = finite({ ...rolledOut, ...updated, ...validation, ...perf });
     const rewards = rewardsOfStep(step, metrics);
     milestones.add(rewards);
     const enough = milestones.earlyStop();
