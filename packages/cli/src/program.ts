@@ -11,6 +11,7 @@ import { addQuickstart } from "./commands/quickstart.ts";
 import { addRollout } from "./commands/rollout.ts";
 import { addSecret } from "./commands/secret.ts";
 import { addTrain } from "./commands/train.ts";
+import { addTrainer } from "./commands/trainer.ts";
 import { addUp } from "./commands/up.ts";
 import { addWorkspace } from "./commands/workspace.ts";
 import { createContext, type Context, type OutputMode } from "./context.ts";
@@ -113,6 +114,7 @@ function createProgram(run: Run, io: Io): Command {
   addRollout(program, run);
   addEval(program, run);
   addTrain(program, run);
+  addTrainer(program, run);
   addModel(program, run);
   addSecret(program, run);
   return program;

@@ -100,8 +100,14 @@ export function createAccounts(parts: { db: Kysely<Tables>; now: () => Date; url
     },
 
     /** @throws {OsmosisError} AUTH_REQUIRED; see {@link createTokens}. */
-    async userOfToken(token: string): Promise<User> {
+    async userOfToken(token: string, { forTrainer = false } = {}): Promise<User> {
       const owner = await tokens.owner(token);
+      if (owner.kind === "trainer" && !forTrainer) {
+        throw new OsmosisError("AUTH_REQUIRED", "This is an API key of the trainer; it opens /api/v1 only.", {
+          hint: "Sign in with `osmosis auth login`.",
+          details: { code: "TOKEN_INVALID" },
+        });
+      }
       return {
         id: owner.userId,
         email: owner.email,

@@ -14,8 +14,8 @@ interface UsersTable {
   updated_at: CreatedAt;
 }
 
-/** What a bearer token was minted for. */
-export type TokenKind = "device" | "personal" | "local";
+/** What a bearer token was minted for. Those of a `trainer` open the Tinker wire, and nothing else. */
+export type TokenKind = "device" | "personal" | "local" | "trainer";
 
 interface TokensTable {
   id: string;

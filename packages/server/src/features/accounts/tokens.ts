@@ -23,6 +23,7 @@ export interface TokenInfo {
 }
 
 export interface TokenOwner {
+  kind: TokenKind;
   userId: string;
   email: string;
   name: string;
@@ -70,6 +71,7 @@ export function createTokens(parts: { db: Kysely<Tables>; now: () => Date }) {
         .innerJoin("users", "users.id", "tokens.user_id")
         .select([
           "tokens.id",
+          "tokens.kind",
           "tokens.user_id",
           "tokens.expires_at",
           "tokens.revoked_at",
@@ -86,6 +88,7 @@ export function createTokens(parts: { db: Kysely<Tables>; now: () => Date }) {
       }
       await noteUse(row.id, row.last_used_at);
       return {
+        kind: row.kind,
         userId: row.user_id,
         email: row.email,
         name: row.name,
@@ -105,14 +108,15 @@ export function createTokens(parts: { db: Kysely<Tables>; now: () => Date }) {
       if (result.numUpdatedRows === 0n) throw new OsmosisError("NOT_FOUND", "There is no such token.");
     },
 
-    /** The user's tokens that still work, newest first. */
-    async list(userId: string): Promise<TokenInfo[]> {
+    /** The user's tokens that still work, of one kind or of all, newest first. */
+    async list(userId: string, kind?: TokenKind): Promise<TokenInfo[]> {
       const rows = await db
         .selectFrom("tokens")
         .select(["id", "kind", "name", "prefix", "created_at", "expires_at", "last_used_at"])
         .where("user_id", "=", userId)
         .where("revoked_at", "is", null)
         .where("expires_at", ">", now())
+        .$if(kind !== undefined, (query) => query.where("kind", "=", kind ?? "trainer"))
         .orderBy("created_at", "desc")
         .execute();
       return rows.map((row) => ({

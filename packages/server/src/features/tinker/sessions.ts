@@ -97,6 +97,10 @@ export function createSessions({ host, now }: { readonly host: EngineHost; reado
       return created;
     },
 
+    /** Newest first. */
+    list: (owner: string): Session[] =>
+      [...sessions.values()].filter((one) => one.owner === owner).toReversed(),
+
     /** @throws OsmosisError `NOT_FOUND`. Asking counts as a sign of life. */
     get: session,
 
