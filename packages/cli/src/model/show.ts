@@ -51,13 +51,14 @@ export async function listModels(
       items,
       page,
       table: {
-        headers: ["NAME", "BASE", "RUN", "STEP", "REWARD", "CREATED"],
+        headers: ["NAME", "BASE", "RUN", "STEP", "REWARD", "MARKS", "CREATED"],
         rows: items.map((model) => [
           model.model_name,
           model.base_model,
           model.training_run_name,
           String(model.checkpoint_step),
           formatNumber(model.reward),
+          model.marks.join(", "),
           formatTime(model.created_at),
         ]),
         numeric: ["STEP", "REWARD"],
@@ -80,17 +81,37 @@ export async function modelInfo(context: Context, name: string): Promise<DetailR
       ["Training run", `${model.training_run_name}, step ${model.checkpoint_step}`],
       ["Method", model.method],
       ["Reward", formatNumber(model.reward)],
+      ...(model.marks.length === 0 ? [] : [["Marks", model.marks.join(", ")] as const]),
+      ...(model.files_removed_at === null
+        ? []
+        : [
+            [
+              "Files removed",
+              `${formatTime(model.files_removed_at)}, as keep_checkpoints of its run asks for`,
+            ] as const,
+          ]),
       ["Size", formatBytes(model.size_bytes)],
       ["Created", formatTime(model.created_at)],
-      ["Files", model.files.map((file) => `${file.name} (${formatBytes(file.size_bytes)})`).join("\n")],
+      ...(model.files.length === 0
+        ? []
+        : [
+            [
+              "Files",
+              model.files.map((file) => `${file.name} (${formatBytes(file.size_bytes)})`).join("\n"),
+            ] as const,
+          ]),
       ["View", platformUrl],
     ],
-    nextSteps: [
-      {
-        command: `osmosis eval submit configs/eval/CONFIG.toml --model ${model.model_name}`,
-        description: "measure it",
-      },
-    ],
+    nextSteps:
+      model.files.length === 0
+        ? []
+        : [
+            {
+              command: `osmosis eval submit configs/eval/CONFIG.toml --model ${model.model_name}`,
+              description: "measure it",
+            },
+            { command: `osmosis model download ${model.model_name}`, description: "fetch its files" },
+          ],
     extras: workspaceExtras(workspace),
   };
 }

@@ -76,11 +76,12 @@ export async function trainInfo(
             {
               title: "Checkpoints",
               table: {
-                headers: ["NAME", "STEP", "REWARD", "CREATED"],
+                headers: ["NAME", "STEP", "REWARD", "MARKS", "CREATED"],
                 rows: checkpoints.map((checkpoint) => [
                   checkpoint.checkpoint_name,
                   String(checkpoint.checkpoint_step),
                   formatNumber(checkpoint.reward),
+                  checkpoint.status === "removed" ? "files removed" : checkpoint.marks.join(", "),
                   formatTime(checkpoint.created_at),
                 ]),
                 numeric: ["STEP", "REWARD"],

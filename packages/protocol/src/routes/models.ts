@@ -2,6 +2,7 @@ import { z } from "zod";
 import { route } from "../route.ts";
 import { UploadInfo } from "./datasets.ts";
 import { PageQuery, pageFields } from "./page.ts";
+import { CheckpointMark } from "./runs.ts";
 
 export const BaseModel = z.object({
   id: z.string(),
@@ -23,6 +24,9 @@ export const TrainedModel = z.object({
   checkpoint_step: z.int(),
   method: z.enum(["lora", "full"]),
   reward: z.number().nullable(),
+  marks: z.array(CheckpointMark),
+  /** When `keep_checkpoints` removed its files; lists leave such out. */
+  files_removed_at: z.string().nullable(),
   size_bytes: z.int(),
   created_at: z.string(),
 });
@@ -90,7 +94,9 @@ export const modelRoutes = {
     response: TrainedModel.extend({
       platform_url: z.string(),
       /** Where the files are, for each a URL that lives for 15 minutes. */
-      files: z.array(z.object({ name: z.string(), size_bytes: z.int(), presigned_url: z.string() })),
+      files: z.array(
+        z.object({ name: z.string(), size_bytes: z.int(), sha256: z.string(), presigned_url: z.string() }),
+      ),
     }),
   }),
 };

@@ -184,12 +184,23 @@ export const TrainingMetrics = z.object({
 });
 export type TrainingMetrics = z.infer<typeof TrainingMetrics>;
 
+/**
+ * `best`: of its run the highest validation reward, or training reward where nothing was validated; of equals the
+ * earlier. `last`: of its run the latest step.
+ */
+export const CheckpointMark = z.enum(["best", "last"]);
+export type CheckpointMark = z.infer<typeof CheckpointMark>;
+
 export const Checkpoint = z.object({
   id: z.string(),
   checkpoint_name: z.string(),
   checkpoint_step: z.int(),
-  status: z.enum(["uploaded"]),
+  /** `removed`: its files were removed, as `keep_checkpoints` asks for. */
+  status: z.enum(["uploaded", "removed"]),
+  marks: z.array(CheckpointMark),
+  /** Validation reward if the step was validated, else the mean training reward. */
   reward: z.number().nullable(),
+  validation_reward: z.number().nullable(),
   created_at: z.string(),
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;

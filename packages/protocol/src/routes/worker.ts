@@ -204,7 +204,10 @@ export const workerRoutes = {
     access: "worker",
     body: z.object({
       step: z.int().min(1),
+      /** Validation reward if the step was validated, else the mean training reward. */
       reward: z.number().nullable(),
+      /** Null without a validation. With `reward` it decides which checkpoint of the run is the best one. */
+      validation_reward: z.number().nullable().default(null),
       method: z.enum(["lora", "full"]),
       files: z.array(z.string()),
     }),

@@ -194,12 +194,13 @@ function trainWith(
         const files = await upload(`state/${step}`, saveState);
         await link.commitStep({ step, metrics: { ...metrics }, examples, state_files: files }, signal);
       },
-      async checkpoint({ step, reward, method, saveWeights }) {
+      async checkpoint({ step, reward, validationReward, method, saveWeights }) {
         const files = await upload(`checkpoints/${step}`, async (target) => {
           await saveWeights(target);
           if (method === "lora") await nameBaseModel(target, job.model);
         });
-        const { name } = await link.checkpoint({ step, reward, method, files }, signal);
+        const checkpoint = { step, reward, validation_reward: validationReward, method, files };
+        const { name } = await link.checkpoint(checkpoint, signal);
         parts.log.write("info", `step ${step}`, `Kept checkpoint ${name}`);
       },
     },

@@ -8,6 +8,7 @@ import { Age } from "../parts/age.tsx";
 import { Empty } from "../parts/empty.tsx";
 import { PAGE_SIZE, Pager } from "../parts/pager.tsx";
 import { Unanswered } from "../problem.tsx";
+import { Marks } from "./marks.tsx";
 
 /** What a run may start from: checkpoints of training runs, and base models. */
 export function ModelListPage(): ReactElement {
@@ -71,6 +72,7 @@ function TrainedModels(): ReactElement {
                 >
                   <bdi>{model.model_name}</bdi>
                 </Link>
+                <Marks of={model.marks} />
               </td>
               <td className="wide-only">
                 <bdi>{model.base_model}</bdi>

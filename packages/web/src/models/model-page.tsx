@@ -7,6 +7,7 @@ import { usePlace } from "../frame.tsx";
 import { Age } from "../parts/age.tsx";
 import { Fact, Facts } from "../parts/facts.tsx";
 import { Unanswered } from "../problem.tsx";
+import { Marks } from "./marks.tsx";
 
 /** The links to the files live for 15 minutes; they are asked for anew before that. */
 const LINKS_MS = 10 * 60 * 1000;
@@ -36,6 +37,7 @@ export function ModelPage(): ReactElement {
         <>
           <h1>
             <bdi>{model.model_name}</bdi>
+            <Marks of={model.marks} />
           </h1>
           <p className="quiet">
             Step {model.checkpoint_step} of{" "}
@@ -54,10 +56,22 @@ export function ModelPage(): ReactElement {
             </Fact>
             <Fact name="Size">{formatBytes(model.size_bytes)}</Fact>
           </Facts>
-          <h2>Measure it</h2>
-          <p>In the configuration of an evaluation:</p>
-          <pre>{`[experiment]\nmodel_path = ${JSON.stringify(model.model_name)}`}</pre>
-          <h2>Files</h2>
+          {model.files_removed_at === null ? (
+            <>
+              <h2>Measure it</h2>
+              <p>In the configuration of an evaluation:</p>
+              <pre>{`[experiment]\nmodel_path = ${JSON.stringify(model.model_name)}`}</pre>
+              <h2>Files</h2>
+              <p>
+                All of them, checked: <code>osmosis model download {model.model_name}</code>
+              </p>
+            </>
+          ) : (
+            <p>
+              Its files were removed <Age at={model.files_removed_at} />, as <code>keep_checkpoints</code> of the run asks
+              for.
+            </p>
+          )}
           <table className="narrow">
             <tbody>
               {model.files.map((file) => (

@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import type { ReactElement } from "react";
 import { formatNumber } from "../format.ts";
 import { usePlace } from "../frame.tsx";
+import { Marks } from "../models/marks.tsx";
 import { Age } from "../parts/age.tsx";
 import { LIVE_MS } from "../platform.ts";
 import { Unanswered } from "../problem.tsx";
@@ -36,7 +37,7 @@ export function Checkpoints(props: { readonly run: string; readonly live: boolea
             <th>Checkpoint</th>
             <th className="number">Step</th>
             <th className="number">Reward</th>
-            <th className="number">Kept</th>
+            <th className="number">Made</th>
           </tr>
         </thead>
         <tbody>
@@ -49,6 +50,8 @@ export function Checkpoints(props: { readonly run: string; readonly live: boolea
                 >
                   <bdi>{one.checkpoint_name}</bdi>
                 </Link>
+                <Marks of={one.marks} />
+                {one.status === "removed" && <span className="quiet"> files removed</span>}
               </td>
               <td className="number">{one.checkpoint_step}</td>
               <td className="number">{formatNumber(one.reward)}</td>

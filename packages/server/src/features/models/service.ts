@@ -1,4 +1,4 @@
-import { OsmosisError, closest, type BaseModel, type TrainedModel } from "@osmosis/protocol";
+import { OsmosisError, closest, type BaseModel, type CheckpointMark, type TrainedModel } from "@osmosis/protocol";
 import { sql } from "kysely";
 import type { Platform } from "../../platform.ts";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
@@ -55,7 +55,10 @@ export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
       workspace: WorkspaceAccess,
       page: { limit: number; offset: number },
     ): Promise<{ items: TrainedModel[]; total: number }> {
-      const trained = db.selectFrom("trained_models").where("workspace_id", "=", workspace.id);
+      const trained = db
+        .selectFrom("trained_models")
+        .where("workspace_id", "=", workspace.id)
+        .where("files_removed_at", "is", null);
       const { total } = await trained.select(sql<number>`count(*)::int`.as("total")).executeTakeFirstOrThrow();
       const rows = await trained
         .selectAll()
@@ -78,9 +81,10 @@ export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
       return {
         ...viewOf(row),
         platform_url: `${parts.url}/${workspace.name}/models/${encodeURIComponent(row.name)}`,
-        files: row.files.map(({ name, key, size_bytes }) => ({
+        files: row.files.map(({ name, key, size_bytes, sha256 }) => ({
           name,
           size_bytes,
+          sha256,
           presigned_url: blobUrls.sign({ method: "GET", key, fileName: name }),
         })),
       };
@@ -106,6 +110,11 @@ export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
         return { model: { type: "local", id, name, base_model: name, base_files: files.map(plainFile), adapter_files: [] } };
       }
       const trained = await findTrained(workspaceId, modelPath);
+      if (trained?.files_removed_at != null) {
+        return {
+          problem: `the files of ${trained.name} were removed, as [advanced].keep_checkpoints of ${trained.run_name} asks for; see \`osmosis train info ${trained.run_name}\` for those that are kept`,
+        };
+      }
       if (trained !== undefined) {
         const { id, name, base_model, method, files, base_files } = trained;
         return {
@@ -155,6 +164,7 @@ export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
       .selectFrom("trained_models")
       .select("name")
       .where("workspace_id", "=", workspaceId)
+      .where("files_removed_at", "is", null)
       .orderBy("created_at", "desc")
       .limit(500)
       .execute();
@@ -181,6 +191,9 @@ function viewOf(row: {
   step: number;
   method: "lora" | "full";
   reward: number | null;
+  is_best: boolean;
+  is_last: boolean;
+  files_removed_at: Date | null;
   size_bytes: number;
   created_at: Date;
 }): TrainedModel {
@@ -192,7 +205,13 @@ function viewOf(row: {
     checkpoint_step: row.step,
     method: row.method,
     reward: row.reward,
+    marks: marksOf(row),
+    files_removed_at: row.files_removed_at?.toISOString() ?? null,
     size_bytes: row.size_bytes,
     created_at: row.created_at.toISOString(),
   };
+}
+
+export function marksOf(row: { readonly is_best: boolean; readonly is_last: boolean }): CheckpointMark[] {
+  return [...(row.is_best ? (["best"] as const) : []), ...(row.is_last ? (["last"] as const) : [])];
 }

@@ -8,6 +8,7 @@ import { readLog } from "../logs/store.ts";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
 import { stopRun } from "./lifecycle.ts";
 import { resultsOf } from "./results.ts";
+import { marksOf } from "../models/service.ts";
 import { getRollout, listRollouts } from "./rollouts.ts";
 import { getRun, listRuns, type RunRow } from "./run-rows.ts";
 import { parseEvaluation, parseTraining, type Submission } from "./submission.ts";
@@ -102,7 +103,8 @@ function serveTrainings(platform: Platform, router: Router): void {
     const row = await getRun(db, workspace, { kind: "training", nameOrId: params.name });
     const models = await db
       .selectFrom("trained_models")
-      .select(["id", "name", "step", "reward", "created_at"])
+      .select(["id", "name", "step", "reward", "validation_reward", "created_at"])
+      .select(["is_best", "is_last", "files_removed_at"])
       .where("run_id", "=", row.id)
       .orderBy("step")
       .execute();
@@ -113,8 +115,10 @@ function serveTrainings(platform: Platform, router: Router): void {
         id: model.id,
         checkpoint_name: model.name,
         checkpoint_step: model.step,
-        status: "uploaded" as const,
+        status: model.files_removed_at === null ? ("uploaded" as const) : ("removed" as const),
+        marks: marksOf(model),
         reward: model.reward,
+        validation_reward: model.validation_reward,
         created_at: model.created_at.toISOString(),
       })),
     };

@@ -1,7 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { stepsOf } from "@osmosis/controller";
 import { OsmosisError, closest, type Checked, type Issue } from "@osmosis/protocol";
+import type { Kysely } from "kysely";
 import { jsonb } from "../../database/columns.ts";
+import type { Tables } from "../../database/tables.ts";
 import type { Platform } from "../../platform.ts";
 import type { Bell } from "../../queue/bell.ts";
 import { RUN_QUEUE } from "../../queue/job-types.ts";
@@ -234,6 +236,7 @@ async function insert(
   const { commitSha, rolloutId, dataset, model, sources } = resolved;
   const id = randomUUID();
   return await db.transaction().execute(async (transaction) => {
+    await holdModel(transaction, model);
     const inserted = await transaction
       .insertInto("runs")
       .values({
@@ -291,5 +294,24 @@ async function insert(
     }
     await queue.enqueue(RUN_QUEUE, { run_id: id }, { id, transaction });
     return id;
+  });
+}
+
+/**
+ * Locks a checkpoint until the run that needs it is there, so that its files are not removed in between.
+ *
+ * @throws {OsmosisError} CONFLICT when they have just been.
+ */
+async function holdModel(transaction: Kysely<Tables>, model: RunModel): Promise<void> {
+  if (model.type !== "local") return;
+  const trained = await transaction
+    .selectFrom("trained_models")
+    .select("files_removed_at")
+    .where("id", "=", model.id)
+    .forShare()
+    .executeTakeFirst();
+  if (trained?.files_removed_at == null) return;
+  throw new OsmosisError("CONFLICT", `The files of ${model.name} have just been removed.`, {
+    hint: "Choose a checkpoint that is kept; raise [advanced].keep_checkpoints to keep more.",
   });
 }
