@@ -66,5 +66,19 @@ test("the learning rate warms up, and stays or falls to a tenth", () => {
     expect.closeTo(0.6, 12),
     expect.closeTo(0.1, 12),
   ]);
-  expect(learningRate(configOf({ lr: 1 }, { lr_schedule: "linear" }), { step: 1, totalSteps: 1 })).toBe(1);
+  // Half of the way down at half of the way, slow at both ends.
+  expect(
+    [1, 3, 6, 9, 11].map((step) =>
+      learningRate(configOf({ lr: 1 }, { lr_schedule: "cosine" }), { step, totalSteps: 11 }),
+    ),
+  ).toEqual([
+    1,
+    expect.closeTo(0.55 + 0.45 * Math.cos(Math.PI / 5), 12),
+    expect.closeTo(0.55, 12),
+    expect.closeTo(0.55 - 0.45 * Math.cos(Math.PI / 5), 12),
+    expect.closeTo(0.1, 12),
+  ]);
+  for (const lr_schedule of ["linear", "cosine"]) {
+    expect(learningRate(configOf({ lr: 1 }, { lr_schedule }), { step: 1, totalSteps: 1 })).toBe(1);
+  }
 });

@@ -54,13 +54,16 @@ export function tasksOfStep(
   return tasks;
 }
 
-/** The learning rate of a step from 1 to `totalSteps`: a linear warm-up, then constant or linear down to a tenth. */
+/**
+ * The learning rate of a step from 1 to `totalSteps`: constant, or down to a tenth at the last step, on a line or on half
+ * a cosine wave; times a linear warm-up.
+ */
 export function learningRate(
   { training, advanced }: ScheduleConfig,
   { step, totalSteps }: { readonly step: number; readonly totalSteps: number },
 ): number {
   const warmup = advanced.warmup_steps === 0 ? 1 : Math.min(1, step / advanced.warmup_steps);
   const gone = totalSteps <= 1 ? 0 : (step - 1) / (totalSteps - 1);
-  const decay = advanced.lr_schedule === "linear" ? 1 - 0.9 * gone : 1;
-  return training.lr * warmup * decay;
+  const lost = { constant: 0, linear: gone, cosine: (1 - Math.cos(Math.PI * gone)) / 2 };
+  return training.lr * warmup * (1 - 0.9 * lost[advanced.lr_schedule]);
 }
