@@ -69,7 +69,7 @@ export function createClient({ baseUrl, fetch, headers, timeoutMs = 30_000 }: Cl
           cause: error,
         });
       }
-      if (!response.ok) throw errorOf(response.status, text);
+      if (!response.ok) throw errorOfAnswer(response.status, text);
       const parsed = route.response.safeParse(text === "" ? {} : parseJson(text, url));
       if (!parsed.success) {
         throw new OsmosisError(
@@ -110,7 +110,7 @@ const STATUS_CODES: Readonly<Record<number, ErrorCode>> = {
 };
 
 /** Turns an error answer into the error that the caller branches on; the body's own code wins over the status. */
-function errorOf(status: number, text: string): OsmosisError {
+export function errorOfAnswer(status: number, text: string): OsmosisError {
   let body: Record<string, unknown> = {};
   try {
     const json: unknown = JSON.parse(text);

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import type { Run } from "../program.ts";
 import { examples, wholeNumber, type ListOptions, type LogOptions, type SubmitOptions } from "./options.ts";
+import { addExport } from "./analysis.ts";
 import { addRollouts } from "./rollouts.ts";
 
 export function addEval(program: Command, run: Run): void {
@@ -55,6 +56,7 @@ export function addEval(program: Command, run: Run): void {
     );
 
   addRollouts(group, run, "eval");
+  addExport(group, run, "eval");
 
   group
     .command("logs <name>")

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import type { Run } from "../program.ts";
 import { examples, wholeNumber, type ListOptions, type LogOptions, type SubmitOptions } from "./options.ts";
+import { addAnalysis, addExport } from "./analysis.ts";
 import { addRollouts } from "./rollouts.ts";
 
 export function addTrain(program: Command, run: Run): void {
@@ -76,7 +77,9 @@ export function addTrain(program: Command, run: Run): void {
       ),
     );
 
+  addAnalysis(group, run);
   addRollouts(group, run, "train");
+  addExport(group, run, "train");
 
   group
     .command("logs <name>")

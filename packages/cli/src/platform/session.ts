@@ -1,4 +1,4 @@
-import { createClient, OsmosisError, type Client } from "@osmosis/protocol";
+import { createClient, errorMessage, errorOfAnswer, OsmosisError, type Client } from "@osmosis/protocol";
 import { join } from "node:path";
 import type { Context } from "../context.ts";
 import { openCredentialStore, type CredentialStore, type Login } from "../credentials/store.ts";
@@ -109,12 +109,7 @@ export function platformClient(
   const client = createClient({
     baseUrl: platformUrl,
     fetch: context.io.fetch,
-    headers: () => ({
-      "user-agent": `osmosis-cli/${context.version}`,
-      "x-osmosis-cli-version": context.version,
-      ...(who.token === undefined ? {} : { authorization: `Bearer ${who.token}` }),
-      ...(who.identity === undefined ? {} : { "x-osmosis-git": who.identity.name }),
-    }),
+    headers: () => headersOf(context, who),
   });
   return {
     baseUrl: client.baseUrl,
@@ -125,6 +120,38 @@ export function platformClient(
         throw withRemedy(error, context, platformUrl);
       }
     },
+  };
+}
+
+/**
+ * An answer of the platform that is a stream, from a path with its query.
+ *
+ * @throws OsmosisError what the platform says, or `NETWORK`.
+ */
+export async function workspaceStream(
+  context: Context,
+  { platformUrl, token, workspace }: WorkspaceSession,
+  path: string,
+): Promise<Response> {
+  const { fetch, interrupted: signal } = context.io;
+  const headers = headersOf(context, { token, identity: workspace.identity });
+  const response = await fetch(new URL(path, platformUrl), { headers, signal }).catch((error: unknown) => {
+    signal.throwIfAborted();
+    throw new OsmosisError("NETWORK", `No answer from ${platformUrl}: ${errorMessage(error)}.`, {
+      hint: "Check that the platform is running (`osmosis up`) and that the URL is right.",
+      cause: error,
+    });
+  });
+  if (response.ok) return response;
+  throw withRemedy(errorOfAnswer(response.status, await response.text()), context, platformUrl);
+}
+
+function headersOf(context: Context, who: { token?: string; identity?: Identity }): Record<string, string> {
+  return {
+    "user-agent": `osmosis-cli/${context.version}`,
+    "x-osmosis-cli-version": context.version,
+    ...(who.token === undefined ? {} : { authorization: `Bearer ${who.token}` }),
+    ...(who.identity === undefined ? {} : { "x-osmosis-git": who.identity.name }),
   };
 }
 

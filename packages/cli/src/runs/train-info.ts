@@ -1,9 +1,10 @@
-import { trainingRoutes } from "@osmosis/protocol";
+import { analysisRoutes, trainingRoutes } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import { formatNumber, formatSignificant, formatTime } from "../output/format.ts";
 import type { DetailResult } from "../output/result.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
+import { findingsTable } from "./doctor.ts";
 import { trainingSummary } from "./row.ts";
 import { trainingFields } from "./run-fields.ts";
 import { saveMetrics } from "./save-metrics.ts";
@@ -16,10 +17,11 @@ export async function trainInfo(
 ): Promise<DetailResult> {
   const { client, workspace } = await openWorkspaceSession(context);
   const params = { name };
-  const [detail, metrics, { checkpoints }] = await Promise.all([
+  const [detail, metrics, { checkpoints }, diagnosis] = await Promise.all([
     client.call(trainingRoutes.get, { params }),
     client.call(trainingRoutes.metrics, { params }),
     client.call(trainingRoutes.checkpoints, { params }),
+    client.call(analysisRoutes.doctor, { params }),
   ]);
   const run = detail.training_run;
   const outputPath =
@@ -40,6 +42,7 @@ export async function trainInfo(
       summary: trainingSummary(run),
       platform_url: run.platform_url,
       checkpoints,
+      findings: diagnosis.findings,
       in_progress: !isFinal(run.status),
       metrics,
       metrics_available: true,
@@ -52,6 +55,7 @@ export async function trainInfo(
       ...(outputPath === null ? [] : [["Metrics saved to", outputPath] as const]),
     ],
     tables: [
+      ...findingsTable(diagnosis),
       ...(summaries.length === 0
         ? []
         : [

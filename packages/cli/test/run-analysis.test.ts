@@ -1,0 +1,145 @@
+import { mkdir, readFile, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createTestWorker, testRollout } from "../../server/src/testing-worker.ts";
+import { errorOf, lastJson } from "./io.ts";
+import { startPlatform, type TestPlatform } from "./platform.ts";
+
+let platform: TestPlatform;
+let workspace: string;
+const TRAIN = "configs/training/multiply-local-openai.toml";
+
+beforeAll(async () => {
+  platform = await startPlatform();
+  workspace = join(platform.folder, "workspace");
+  const created = await platform.run(["workspace", "create", "demo", "--clone", workspace, "--json"]);
+  if (created.code !== 0) throw new Error(created.stderr);
+  await run("dataset", "upload", "data/multiply.jsonl", "--json");
+}, 120_000);
+
+afterAll(async () => {
+  await platform?.[Symbol.asyncDispose]();
+});
+
+const run = (...argv: string[]) => platform.run(argv, { cwd: workspace });
+
+/** Submits the example's training, and does what a worker would do with it. */
+async function trained(rewards: readonly number[], validation: readonly number[]): Promise<string> {
+  const submitted = await run("train", "submit", TRAIN, "--yes", "--json");
+  const { resource } = lastJson(submitted.stdout) as { resource: { name: string } };
+  const secret = await readFile(join(platform.folder, "data/worker-secret"), "utf8");
+  const worker = createTestWorker({ url: platform.url, workerSecret: secret.trim() });
+  const job = await worker.claim(20_000);
+  if (job?.run_name !== resource.name) throw new Error("the worker got another run, or none");
+  const held = worker.run(job);
+  for (const [index, reward] of rewards.entries()) {
+    const step = index + 1;
+    await held.record(testRollout({ phase: "train", step, row_index: 200 + step, reward, error: "=1+1" }));
+    await held.commit(step, {
+      examples: 1,
+      metrics: { "rollout/raw_reward": reward, "rollout/group/all_bad": 0.8 },
+    });
+  }
+  await held.record(
+    ...validation.map((reward, row_index) =>
+      testRollout({ phase: "validation", step: rewards.length, row_index, reward }),
+    ),
+  );
+  await held.finish();
+  return resource.name;
+}
+
+test("doctor tells findings with numbers and remedy, and info lists them", async () => {
+  const name = await trained([0.1, 0.2, 0.3], []);
+  const ran = await run("train", "doctor", name, "--json");
+  expect(ran).toMatchObject({ code: 0, stderr: "" });
+  expect(lastJson(ran.stdout)).toMatchObject({
+    data: {
+      name,
+      latest_step: 3,
+      findings: [
+        {
+          severity: "advice",
+          rule: "too_hard",
+          values: { mean: expect.closeTo(0.8), limit: 0.5 },
+          steps: { first: 1, last: 3 },
+        },
+      ],
+    },
+  });
+  const text = await run("train", "doctor", name);
+  expect(text.stdout).toContain("no alarm, 1 piece of advice");
+  expect(text.stdout).toMatch(/80\.0 % of the groups pass with no rollout, on average over 3 steps/);
+  const info = await run("train", "info", name);
+  expect(info.stdout).toMatch(/too_hard\s+Most rows are too hard/);
+  expect(errorOf(await run("train", "doctor", "nobody", "--json")).code).toBe("NOT_FOUND");
+});
+
+test("compare lines two runs up, and pairs their held-out rows", async () => {
+  const a = await trained([0.1, 0.2], [1, 0, 0, 0]);
+  const b = await trained([0.2, 0.4, 0.6], [1, 1, 1, 0]);
+  const ran = await run("train", "compare", a, b, "--json");
+  expect(lastJson(ran.stdout)).toMatchObject({
+    data: {
+      runs: [
+        { name: a, current_step: 2 },
+        { name: b, current_step: 3 },
+      ],
+      differences: [],
+      paired: [{ a, b, rows: 4, only_a_passes: 0, only_b_passes: 2, reward: { value: 0.5 } }],
+    },
+  });
+  const text = (await run("train", "compare", a, b)).stdout;
+  expect(text).toContain(`${b} (step 3) against ${a} (step 2), the same 4 rows: pass rate +0.500`);
+  expect(text).toMatch(new RegExp(`rollout/raw_reward\\s+${b}\\s+3\\s+0\\.200\\s+0\\.600`));
+  expect((await run("train", "compare", a, "--json")).code).toBe(2);
+  expect(errorOf(await run("train", "compare", a, a, "--json")).code).toBe("VALIDATION");
+});
+
+test("export writes whole files or none, and replaces none unasked", async () => {
+  const name = await trained([0, 1], [1]);
+  const ran = await run("train", "export", name, "--json");
+  expect(ran).toMatchObject({ code: 0 });
+  expect(lastJson(ran.stdout)).toMatchObject({
+    operation: "train.export",
+    resource: {
+      name,
+      what: "metrics",
+      format: "jsonl",
+      rows: 2,
+      output_path: join(workspace, `${name}-metrics.jsonl`),
+    },
+  });
+  const lines = (await readFile(join(workspace, `${name}-metrics.jsonl`), "utf8")).trimEnd().split("\n");
+  expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+    { step: 1, metrics: { "rollout/raw_reward": 0 } },
+    { step: 2, metrics: { "rollout/raw_reward": 1 } },
+  ]);
+  expect(errorOf(await run("train", "export", name, "--json")).code).toBe("CONFLICT");
+  expect((await run("train", "export", name, "--overwrite", "--json")).code).toBe(0);
+
+  await mkdir(join(workspace, "out"));
+  const table = await run("train", "export", name, "--what", "rollouts", "--format", "csv", "-o", "out");
+  expect(table.code).toBe(0);
+  const csv = await readFile(join(workspace, `out/${name}-rollouts.csv`), "utf8");
+  expect(csv.trimEnd().split("\n")).toHaveLength(4);
+  expect(csv).toContain(",'=1+1,");
+  expect(table.stderr).toContain("Exporting rollouts 3/3");
+
+  expect(errorOf(await run("train", "export", "nobody", "-o", "out/x.jsonl", "--json")).code).toBe(
+    "NOT_FOUND",
+  );
+  expect(await readdir(join(workspace, "out"))).toEqual([`${name}-rollouts.csv`]);
+});
+
+test("an export that breaks off leaves no file", async () => {
+  const name = await trained([1], []);
+  const blobs = join(platform.folder, "data/blobs");
+  const kept = (await readdir(blobs, { recursive: true })).filter((path) => /rollouts~.*\.jsonl$/.test(path));
+  expect(kept.length).toBeGreaterThan(0);
+  for (const path of kept) await rm(join(blobs, path));
+  const ran = await run("train", "export", name, "--what", "rollouts", "-o", "broken.jsonl", "--json");
+  expect(errorOf(ran)).toMatchObject({ code: "NETWORK" });
+  expect(errorOf(ran).message).toContain("broke off");
+  expect((await readdir(workspace)).filter((file) => file.startsWith("broken"))).toEqual([]);
+});
