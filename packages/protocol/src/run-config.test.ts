@@ -44,6 +44,21 @@ test("a trainer's key is a secret that the run requires", () => {
   ).toEqual([]);
 });
 
+test("settings that would teach nothing, or the opposite, are refused", () => {
+  const faults = (advanced: object, training = {}) =>
+    faultsOf(TrainingRunConfig, { experiment, training, advanced });
+  expect(faults({ overlong_cache: 100 }, { max_response_length: 99 })).toEqual([
+    "advanced.overlong_cache may not exceed [training].max_response_length",
+  ]);
+  expect(faults({ overlong_cache: 100, advantage: "max_rl" })).toEqual([
+    "advanced.overlong_cache makes rewards negative, which the advantage max_rl cannot take",
+  ]);
+  const nothing = "advanced.reward_coef is 0, and there is no teacher_model: nothing would be learned";
+  expect(faults({ reward_coef: 0 })).toEqual([nothing]);
+  expect(faults({ reward_coef: 0, teacher_model: "large", teacher_coef: 0 })).toEqual([nothing]);
+  expect(faults({ reward_coef: 0, teacher_model: "large" })).toEqual([]);
+});
+
 test("an unknown key is refused in every table", () => {
   for (const table of ["experiment", "training", "sampling", "checkpoints", "secrets", "advanced"]) {
     const input = { experiment, [table]: { ...(table === "experiment" ? experiment : {}), tempo: 1 } };

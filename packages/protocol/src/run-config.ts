@@ -293,6 +293,9 @@ export const TrainingRunConfig = z
         message: `names the secret ${key}, which [secrets].required does not list`,
       });
     }
+    for (const { key: name, message } of contradictions(config)) {
+      context.addIssue({ code: "custom", path: ["advanced", name], message });
+    }
   })
   .transform((config) => ({
     ...config,
@@ -304,6 +307,35 @@ export const TrainingRunConfig = z
     },
   }));
 export type TrainingRunConfig = z.infer<typeof TrainingRunConfig>;
+
+/** Settings of the algorithm that would make a run teach nothing, or the opposite of what was meant. */
+function contradictions({
+  training,
+  advanced,
+}: {
+  readonly training: TrainingSettings;
+  readonly advanced: TrainingAdvanced;
+}): { readonly key: keyof TrainingAdvanced; readonly message: string }[] {
+  const { overlong_cache: cache, advantage, reward_coef, kl_coef, entropy_coef } = advanced;
+  const hasTeacher = advanced.teacher_model !== undefined && advanced.teacher_coef > 0;
+  const found: { readonly key: keyof TrainingAdvanced; readonly message: string }[] = [];
+  if (cache > training.max_response_length) {
+    found.push({ key: "overlong_cache", message: "may not exceed [training].max_response_length" });
+  }
+  if (cache > 0 && advantage === "max_rl") {
+    found.push({
+      key: "overlong_cache",
+      message: "makes rewards negative, which the advantage max_rl cannot take",
+    });
+  }
+  if (reward_coef === 0 && !hasTeacher && kl_coef === 0 && entropy_coef === 0) {
+    found.push({
+      key: "reward_coef",
+      message: "is 0, and there is no teacher_model: nothing would be learned",
+    });
+  }
+  return found;
+}
 
 /** An adapter takes about ten times the rate of all weights (https://thinkingmachines.ai/blog/lora). */
 function defaultLearningRate({ method }: TrainingAdvanced): number {
