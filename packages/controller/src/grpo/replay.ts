@@ -1,6 +1,7 @@
-import type { TrainableModel } from "@osmosis/engine";
+import type { Scorer, TrainableModel } from "@osmosis/engine";
+import { isScored } from "@osmosis/protocol";
 import type { RolloutRecord, TrainingRunConfig } from "@osmosis/protocol";
-import { countingOf, recordedRollouts } from "../rollout/recorded-rollouts.ts";
+import { recordedRollouts } from "../rollout/recorded-rollouts.ts";
 import type { RunPorts } from "../run-ports.ts";
 import { batchOf } from "./batch.ts";
 import { finite } from "./metrics.ts";
@@ -16,6 +17,9 @@ export type ReplayOptions = {
   readonly config: StepConfig;
   /** The model with the state after step `from` loaded. */
   readonly model: TrainableModel;
+  /** As in the run. */
+  readonly reference?: Scorer | undefined;
+  readonly teacher?: Scorer | undefined;
   /** Rows of the run's data set. */
   readonly rowCount: number;
   /** Steps of the whole run: learning rates depend on it. */
@@ -66,7 +70,7 @@ async function replayStep(
   const { first_P, refill_P } = planOfStep(config, rows, step);
   // Groups that the run did not roll out have no rollouts.
   const rolled_P = [...first_P, ...refill_P]
-    .map((tasks_G) => tasks_G.flatMap((task) => countingOf(executionsOf(task)) ?? []))
+    .map((tasks_G) => tasks_G.flatMap((task) => usedOf(executionsOf(task)) ?? []))
     .filter((rollouts_G) => rollouts_G.length > 0);
   const groups_P = groupsOf(trainedGroups(rolled_P, config));
   const batch = batchOf(groups_P, config);
@@ -74,7 +78,17 @@ async function replayStep(
     await update(batch, learningRate(config, { step, totalSteps }), {
       config,
       model: options.model,
+      reference: options.reference,
+      teacher: options.teacher,
       ports: { log: options.log },
     }),
   );
+}
+
+/**
+ * The execution that the run trained with. A task is executed again only when what there was could not be used, because
+ * it failed or its weights were too old, so of several the last with a reward counts.
+ */
+function usedOf(executions: readonly RolloutRecord[]): RolloutRecord | undefined {
+  return executions.findLast(({ outcome }) => isScored(outcome)) ?? executions.at(-1);
 }

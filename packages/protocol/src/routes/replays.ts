@@ -35,7 +35,7 @@ export const Replay = z.object({
   current_step: z.int(),
   /** Settings of the last step that differ from the run's, by their place in the configuration. */
   set: z.record(z.string(), z.unknown()),
-  /** Whether every step that was compared is equal; null until it has finished, and where no step was compared. */
+  /** Whether every step is equal; null until it has finished, and where the last one has other settings than the run's. */
   equal: z.boolean().nullable(),
   /** In order. */
   steps: z.array(ReplayedStep),

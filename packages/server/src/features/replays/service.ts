@@ -130,7 +130,6 @@ export async function getReplay(
     .orderBy("again.step")
     .execute();
   const steps = rows.map((row) => compared(row, order));
-  const known = steps.filter(({ equal }) => equal !== null);
   return {
     id: replay.id,
     training_run_name: run.name,
@@ -140,7 +139,7 @@ export async function getReplay(
     from_step: order.from_step,
     current_step: order.from_step === null ? 0 : replay.committed_steps,
     set: { ...order.set },
-    equal: replay.status !== "finished" || known.length === 0 ? null : known.every(({ equal }) => equal),
+    equal: replay.status === "finished" ? verdictOf(steps) : null,
     steps,
     created_at: replay.created_at.toISOString(),
     completed_at: replay.completed_at?.toISOString() ?? null,
@@ -155,6 +154,12 @@ export async function stopReplay(
 ): Promise<{ id: string; status: string }> {
   const { id, status } = await getReplay(parts.db, workspace, which);
   return { id, status: isFinal(status) ? status : await stopRun(parts, id) };
+}
+
+/** One unequal step is enough; without one, a step that was not compared leaves the question open. */
+function verdictOf(steps: readonly ReplayedStep[]): boolean | null {
+  if (steps.some(({ equal }) => equal === false)) return false;
+  return steps.every(({ equal }) => equal === true) ? true : null;
 }
 
 /** The database has an order of keys of its own. */
