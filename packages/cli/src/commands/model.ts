@@ -1,4 +1,5 @@
 import type { Command } from "commander";
+import type { DownloadModelOptions } from "../model/download.ts";
 import type { ImportOptions } from "../model/import.ts";
 import type { PullOptions } from "../model/pull.ts";
 import type { Run } from "../program.ts";
@@ -26,6 +27,26 @@ export function addModel(program: Command, run: Run): void {
     .addHelpText("after", examples("osmosis model info NAME"))
     .action(
       run(async (context, name: string) => (await import("../model/show.ts")).modelInfo(context, name)),
+    );
+
+  model
+    .command("download <checkpoint>")
+    .description(
+      "download the files of a checkpoint, checked by SHA-256; a download that broke off goes on where it stopped",
+    )
+    .option("-o, --output <folder>", "the folder to make (default: the checkpoint's name)")
+    .option("--overwrite", "replace a model that is in the folder")
+    .addHelpText(
+      "after",
+      examples(
+        "osmosis model download RUN-step-50",
+        "osmosis model download RUN-step-50 -o ~/models/multiply --overwrite",
+      ),
+    )
+    .action(
+      run(async (context, name: string, options: DownloadModelOptions) =>
+        (await import("../model/download.ts")).downloadModel(context, name, options),
+      ),
     );
 
   model

@@ -8,7 +8,7 @@ import { formatBytes } from "../output/format.ts";
 import type { OperationResult } from "../output/result.ts";
 import { openSession } from "../platform/session.ts";
 import { isSafe } from "../platform/url.ts";
-import { downloadFile, hubError, type HubFile } from "./hub-download.ts";
+import { downloadFile, type RemoteFile } from "./file-download.ts";
 import { modelName, registerModel, type ImportOptions } from "./import.ts";
 
 export type PullOptions = ImportOptions & { readonly revision: string };
@@ -45,9 +45,10 @@ export async function pullModel(
   const progress = context.progress();
   try {
     for (const file of wanted) {
-      const from: HubFile = {
-        url: new URL(`${hub.url}/${id}/resolve/${commit}/${file}`),
+      const from: RemoteFile = {
+        locate: () => new URL(`${hub.url}/${id}/resolve/${commit}/${file}`),
         name: `${id}/${file}`,
+        refusal: hubError,
       };
       await downloadFile(from, join(folder, file), {
         fetch: context.io.fetch,
@@ -172,5 +173,39 @@ function parseJson(text: string): unknown {
     return JSON.parse(text);
   } catch {
     return undefined;
+  }
+}
+
+/** What an answer of the hub that is no success means. */
+function hubError(status: number, what: string): OsmosisError {
+  switch (status) {
+    case 401:
+      return new OsmosisError(
+        "AUTH_REQUIRED",
+        `The hub does not show ${what} without signing in, or it does not exist.`,
+        {
+          hint: "Check the spelling. For a gated or private model, accept its terms on the hub and set HF_TOKEN.",
+        },
+      );
+    case 403:
+      return new OsmosisError("FORBIDDEN", `The hub refuses ${what}.`, {
+        hint: "Accept the model's terms on the hub, and set HF_TOKEN to a token of that account.",
+      });
+    case 404:
+      return new OsmosisError("NOT_FOUND", `The hub has no ${what}.`, {
+        hint: "Check the spelling of its id.",
+      });
+    case 429:
+      return new OsmosisError("RATE_LIMITED", `The hub limits how often ${what} may be asked for.`, {
+        hint: "Wait a while, or set HF_TOKEN: people who are signed in may ask more often.",
+      });
+    default:
+      return new OsmosisError(
+        status >= 500 ? "PLATFORM_ERROR" : "NETWORK",
+        `The hub answered ${status} for ${what}.`,
+        {
+          hint: "Try again later, or set OSMOSIS_HUB_URL to a mirror.",
+        },
+      );
   }
 }

@@ -5,18 +5,23 @@ import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { errorMessage, OsmosisError } from "@osmosis/protocol";
 
-/** Where a file lies, and what the hub says of it. */
-export type HubFile = {
-  /** On the hub itself; it may redirect to elsewhere. */
-  readonly url: URL;
+/** A file of a hub or of the platform. */
+export type RemoteFile = {
+  /** Where it lies; it may redirect to elsewhere. Asked before each attempt, since some addresses expire. */
+  readonly locate: () => URL | Promise<URL>;
   /** What people call it. */
   readonly name: string;
+  /** What is known of it beforehand; a hub tells with its answer. */
+  readonly sha256?: string;
+  readonly sizeBytes?: number;
+  /** What an answer that is no success means. */
+  readonly refusal: (status: number, name: string) => OsmosisError;
 };
 
 export type Download = {
   readonly fetch: typeof fetch;
   readonly signal: AbortSignal;
-  /** Sent to the hub's own origin only. */
+  /** Sent to the file's own origin only. */
   readonly token: string | undefined;
   readonly onProgress: (doneBytes: number, totalBytes: number | undefined) => void;
   /** Before the second attempt; doubles with each further one. */
@@ -27,13 +32,15 @@ const ATTEMPTS = 6;
 const MAX_REDIRECTS = 5;
 
 /**
- * Downloads a file of a hub to `path`. It goes on where an earlier call stopped, and appears whole or not at all: its
- * size, and its SHA-256 where the hub names one (Git's SHA-1 for small files), are what the hub says.
- * @throws OsmosisError `NOT_FOUND`, `AUTH_REQUIRED`, `FORBIDDEN`, `NETWORK`, or `VALIDATION` for bytes that are others
- * than announced.
+ * Downloads a file to `path`. It goes on where an earlier call stopped, and appears whole or not at all: its size, and
+ * its SHA-256 where one is known (Git's SHA-1 for small files of a hub), are what was announced.
+ * @throws OsmosisError what `refusal` says, `NETWORK`, or `VALIDATION` for bytes that are others than announced.
  */
-export async function downloadFile(file: HubFile, path: string, download: Download): Promise<void> {
-  if ((await sizeOf(path)) !== undefined) return;
+export async function downloadFile(file: RemoteFile, path: string, download: Download): Promise<void> {
+  if ((await sizeOf(path)) !== undefined) {
+    if (file.sha256 === undefined || (await digest(path, createHash("sha256"))) === file.sha256) return;
+    await rm(path, { force: true });
+  }
   await mkdir(dirname(path), { recursive: true });
   let wasDamaged = false;
   for (let attempt = 1; ; attempt++) {
@@ -66,7 +73,7 @@ type Announced = {
   readonly linkedSize: number | undefined;
 };
 
-async function fetchRest(file: HubFile, path: string, download: Download): Promise<void> {
+async function fetchRest(file: RemoteFile, path: string, download: Download): Promise<void> {
   const partial = partialOf(path);
   const have = (await sizeOf(partial)) ?? 0;
   const { response, ...announced } = await request(file, have, download);
@@ -92,7 +99,7 @@ async function fetchRest(file: HubFile, path: string, download: Download): Promi
 }
 
 async function append(
-  file: HubFile,
+  file: RemoteFile,
   partial: string,
   {
     response,
@@ -125,7 +132,7 @@ async function append(
 }
 
 async function check(
-  file: HubFile,
+  file: RemoteFile,
   partial: string,
   announced: { sha256: string | undefined; gitSha1: string | undefined; total: number | undefined },
 ): Promise<void> {
@@ -142,27 +149,28 @@ async function check(
   if (found.size && found.sha256 && found.gitSha1) return;
   await rm(partial, { force: true });
   const what = found.size
-    ? "its checksum is not the one that the hub names"
+    ? "its checksum is not the one that was announced"
     : `it has ${size} of ${total} bytes`;
   throw new OsmosisError("VALIDATION", `${file.name} arrived damaged: ${what}.`, {
-    hint: "It was deleted; run the command again, or choose another mirror.",
+    hint: "It was deleted; run the command again. If it happens again, the server's copy is damaged.",
   });
 }
 
 /** Follows redirects by hand: checksums are headers of the first answer, and the token stays with the hub. */
-async function request(file: HubFile, from: number, download: Download): Promise<Announced> {
-  let url = file.url;
-  let sha256: string | undefined;
+async function request(file: RemoteFile, from: number, download: Download): Promise<Announced> {
+  const origin = await file.locate();
+  let url = origin;
+  let sha256 = file.sha256;
   let gitSha1: string | undefined;
-  let linkedSize: number | undefined;
+  let linkedSize = file.sizeBytes;
   for (let redirects = 0; redirects <= MAX_REDIRECTS; redirects++) {
-    const isHub = url.origin === file.url.origin;
+    const isHome = url.origin === origin.origin;
     const response = await download
       .fetch(url, {
         headers: {
           // Compressed bytes could neither be counted nor resumed; with a range, fetch says so itself.
           ...(from > 0 ? { range: `bytes=${from}-` } : { "accept-encoding": "identity" }),
-          ...(isHub && download.token !== undefined ? { authorization: `Bearer ${download.token}` } : {}),
+          ...(isHome && download.token !== undefined ? { authorization: `Bearer ${download.token}` } : {}),
         },
         redirect: "manual",
         signal: download.signal,
@@ -172,7 +180,7 @@ async function request(file: HubFile, from: number, download: Download): Promise
         throw brokenOff(file, error instanceof Error && error.cause instanceof Error ? error.cause : error);
       });
     const linked = unquote(response.headers.get("x-linked-etag"));
-    const etag = linked ?? (isHub ? unquote(response.headers.get("etag")) : undefined);
+    const etag = linked ?? (isHome ? unquote(response.headers.get("etag")) : undefined);
     if (etag !== undefined && /^[0-9a-f]{64}$/.test(etag)) sha256 ??= etag;
     if (linked === undefined && etag !== undefined && /^[0-9a-f]{40}$/.test(etag)) gitSha1 ??= etag;
     linkedSize ??= Number(response.headers.get("x-linked-size")) || undefined;
@@ -180,53 +188,19 @@ async function request(file: HubFile, from: number, download: Download): Promise
     if (response.status >= 300 && response.status < 400 && location !== null) {
       await response.body?.cancel();
       url = new URL(location, url);
-      if (url.protocol !== "https:" && url.protocol !== file.url.protocol) {
+      if (url.protocol !== "https:" && url.protocol !== origin.protocol) {
         throw new OsmosisError(
           "NETWORK",
-          `${file.name}: the hub sent us to ${url.protocol}//, which is not safe.`,
+          `${file.name}: the server sent us to ${url.protocol}//, which is not safe.`,
         );
       }
       continue;
     }
     if (response.ok || response.status === 416) return { response, sha256, gitSha1, linkedSize };
     await response.body?.cancel();
-    throw hubError(response.status, file.name);
+    throw file.refusal(response.status, file.name);
   }
-  throw new OsmosisError("NETWORK", `${file.name}: the hub redirects in circles.`);
-}
-
-/** What an answer of the hub that is no success means. */
-export function hubError(status: number, what: string): OsmosisError {
-  switch (status) {
-    case 401:
-      return new OsmosisError(
-        "AUTH_REQUIRED",
-        `The hub does not show ${what} without signing in, or it does not exist.`,
-        {
-          hint: "Check the spelling. For a gated or private model, accept its terms on the hub and set HF_TOKEN.",
-        },
-      );
-    case 403:
-      return new OsmosisError("FORBIDDEN", `The hub refuses ${what}.`, {
-        hint: "Accept the model's terms on the hub, and set HF_TOKEN to a token of that account.",
-      });
-    case 404:
-      return new OsmosisError("NOT_FOUND", `The hub has no ${what}.`, {
-        hint: "Check the spelling of its id.",
-      });
-    case 429:
-      return new OsmosisError("RATE_LIMITED", `The hub limits how often ${what} may be asked for.`, {
-        hint: "Wait a while, or set HF_TOKEN: people who are signed in may ask more often.",
-      });
-    default:
-      return new OsmosisError(
-        status >= 500 ? "PLATFORM_ERROR" : "NETWORK",
-        `The hub answered ${status} for ${what}.`,
-        {
-          hint: "Try again later, or set OSMOSIS_HUB_URL to a mirror.",
-        },
-      );
-  }
+  throw new OsmosisError("NETWORK", `${file.name}: the server redirects in circles.`);
 }
 
 function totalOf(response: Response, linkedSize: number | undefined): number | undefined {
@@ -261,7 +235,7 @@ function isFull(error: unknown): boolean {
   );
 }
 
-function brokenOff(file: HubFile, error: unknown): OsmosisError {
+function brokenOff(file: RemoteFile, error: unknown): OsmosisError {
   return new OsmosisError("NETWORK", `The download of ${file.name} broke off: ${errorMessage(error)}.`, {
     hint: "Run the command again: it goes on where it stopped.",
     cause: error,

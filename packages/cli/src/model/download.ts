@@ -1,0 +1,176 @@
+import { mkdir, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import { modelRoutes, OsmosisError } from "@osmosis/protocol";
+import type { z } from "zod";
+import type { Context } from "../context.ts";
+import { formatBytes } from "../output/format.ts";
+import type { Field, OperationResult } from "../output/result.ts";
+import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
+import { workspaceExtras } from "../workspace/workspace.ts";
+import { downloadFile } from "./file-download.ts";
+
+export type DownloadModelOptions = { readonly output?: string; readonly overwrite?: boolean };
+
+type Model = z.infer<typeof modelRoutes.get.response>;
+
+/**
+ * Downloads a checkpoint into a folder. The files gather beside it, in `<folder>.partial`, where a later call goes on;
+ * the folder appears when each of them is complete and has the SHA-256 that the platform names.
+ *
+ * @throws OsmosisError `CONFLICT` when the folder exists, `NOT_FOUND`, `NETWORK`, `STORAGE`.
+ */
+export async function downloadModel(
+  context: Context,
+  name: string,
+  options: DownloadModelOptions,
+): Promise<OperationResult> {
+  const session = await openWorkspaceSession(context);
+  const model = await getModel(session, name);
+  const folder = resolve(context.io.cwd, options.output ?? model.model_name);
+  await refuseOccupied(folder, options.overwrite === true);
+  const partial = `${folder}.partial`;
+  await mkdir(partial, { recursive: true });
+  await fetchFiles(context, session, model, partial);
+  await putInPlace(partial, folder, model);
+  const files = model.files.map(({ name: file, size_bytes, sha256 }) => ({ name: file, size_bytes, sha256 }));
+  const bytes = files.reduce((sum, file) => sum + file.size_bytes, 0);
+  return {
+    kind: "operation",
+    operation: "model.download",
+    status: "success",
+    message: `Downloaded ${model.model_name} to ${folder} (${formatBytes(bytes)}, SHA-256 checked).`,
+    fields: usage(model, folder),
+    resource: {
+      name: model.model_name,
+      output_path: folder,
+      method: model.method,
+      base_model: model.base_model,
+      bytes_downloaded: bytes,
+      files,
+    },
+    extras: workspaceExtras(session.workspace),
+  };
+}
+
+async function getModel({ client }: WorkspaceSession, name: string): Promise<Model> {
+  const model = await client.call(modelRoutes.get, { params: { name } });
+  if (model.files_removed_at !== null) throw removed(model.model_name, model.training_run_name);
+  // Names become paths.
+  const odd = model.files.find((file) => basename(file.name) !== file.name || file.name.startsWith("."));
+  if (odd !== undefined) {
+    throw new OsmosisError("PLATFORM_ERROR", `The platform names a file ${JSON.stringify(odd.name)}.`, {
+      hint: "That is no file of a model; nothing was written.",
+    });
+  }
+  return model;
+}
+
+function removed(model: string, run: string): OsmosisError {
+  return new OsmosisError("NOT_FOUND", `The files of ${model} were removed, as keep_checkpoints asks for.`, {
+    hint: `\`osmosis train info ${run}\` shows the checkpoints that are kept.`,
+  });
+}
+
+async function fetchFiles(
+  context: Context,
+  session: WorkspaceSession,
+  model: Model,
+  folder: string,
+): Promise<void> {
+  const progress = context.progress();
+  const total = model.files.reduce((sum, file) => sum + file.size_bytes, 0);
+  let before = 0;
+  // A link lives for a quarter of an hour, a download may take longer.
+  let isFirst = true;
+  try {
+    for (const file of model.files) {
+      const locate = async (): Promise<URL> => {
+        const fresh = isFirst ? model : await getModel(session, model.model_name);
+        isFirst = false;
+        const found = fresh.files.find((one) => one.name === file.name && one.sha256 === file.sha256);
+        if (found === undefined) throw removed(model.model_name, model.training_run_name);
+        return new URL(found.presigned_url, session.client.baseUrl);
+      };
+      await downloadFile(
+        { locate, name: file.name, sha256: file.sha256, sizeBytes: file.size_bytes, refusal },
+        join(folder, file.name),
+        {
+          fetch: context.io.fetch,
+          signal: context.io.interrupted,
+          token: undefined,
+          onProgress: (done) =>
+            progress.update({
+              label: `Downloading ${file.name}`,
+              done: Math.floor((100 * (before + done)) / total),
+              total: 100,
+              text: `${formatBytes(before + done)} of ${formatBytes(total)}`,
+            }),
+        },
+      );
+      before += file.size_bytes;
+    }
+  } finally {
+    progress.stop();
+  }
+}
+
+function refusal(status: number, name: string): OsmosisError {
+  if (status === 404) {
+    return new OsmosisError("NOT_FOUND", `The platform does not have ${name} any more.`, {
+      hint: "The checkpoint may have just been removed: `osmosis model list --type lora` shows those that there are.",
+    });
+  }
+  // A link that has expired is refused, too; the next attempt asks for another one.
+  return new OsmosisError("PLATFORM_ERROR", `The platform answered ${status} for ${name}.`, {
+    hint: "Run the command again: it goes on where it stopped.",
+  });
+}
+
+/** What a model's folder holds; a folder with anything else in it is not replaced. */
+const MODEL_FILE = /\.(json|safetensors|jinja|txt|model)$/;
+
+async function refuseOccupied(folder: string, overwrite: boolean): Promise<void> {
+  const found = await stat(folder).catch(() => undefined);
+  if (found === undefined) return;
+  const names = found.isDirectory() ? await readdir(folder) : undefined;
+  if (names?.length === 0) return;
+  if (!overwrite) {
+    throw new OsmosisError("CONFLICT", `${folder} exists.`, {
+      hint: "Add --overwrite to replace it, or name another folder with -o.",
+    });
+  }
+  if (names?.every((name) => MODEL_FILE.test(name)) === true) return;
+  throw new OsmosisError("CONFLICT", `${folder} holds more than a model; it is not replaced.`, {
+    hint: "Name another folder with -o.",
+  });
+}
+
+async function putInPlace(partial: string, folder: string, model: Model): Promise<void> {
+  // What an earlier download of another checkpoint left there.
+  const names = new Set(model.files.map((file) => file.name));
+  for (const name of await readdir(partial)) {
+    if (!names.has(name)) await rm(join(partial, name), { recursive: true, force: true });
+  }
+  await mkdir(dirname(folder), { recursive: true });
+  const former = `${folder}.replaced`;
+  await rm(former, { recursive: true, force: true });
+  const isEmpty = await rmdir(folder).then(
+    () => true,
+    () => false,
+  );
+  if (!isEmpty) await rename(folder, former).catch(() => {});
+  await rename(partial, folder);
+  await rm(former, { recursive: true, force: true });
+}
+
+function usage(model: Model, folder: string): Field[] {
+  if (model.method === "full") return [["Model", "a whole model, in the layout of Hugging Face tools"]];
+  return [
+    ["Adapter of", model.base_model],
+    [
+      "With PEFT",
+      `PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), ${JSON.stringify(folder)})\n` +
+        "BASE is the folder or hub id of the base model; .merge_and_unload() makes one model of both.",
+    ],
+  ];
+}
