@@ -285,6 +285,13 @@ export const TrainingRunConfig = z
         message: "is a required secret, too; keep one of the two",
       });
     }
+    if (config.advanced.wandb_project !== undefined && !config.secrets.required.includes("WANDB_API_KEY")) {
+      context.addIssue({
+        code: "custom",
+        path: ["advanced", "wandb_project"],
+        message: "needs the secret WANDB_API_KEY, which [secrets].required does not list",
+      });
+    }
     const { trainer_api_key: key } = config.advanced;
     if (key !== undefined && !config.secrets.required.includes(key)) {
       context.addIssue({

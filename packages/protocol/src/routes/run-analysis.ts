@@ -116,6 +116,19 @@ export const analysisRoutes = {
   }),
 };
 
+/** For a worker that takes a run over: what the committed steps after one measured. */
+export const committedStepsRoute = route({
+  method: "GET",
+  path: "/api/worker/runs/{run_id}/steps",
+  access: "worker",
+  query: z.object({ after: z.coerce.number().int().min(0) }),
+  response: z.object({
+    steps: z.array(
+      z.object({ step: z.int(), committed_at: z.string(), metrics: z.record(z.string(), z.number()) }),
+    ),
+  }),
+});
+
 export const ExportQuery = z.object({
   what: z.enum(["metrics", "rollouts"]).default("metrics"),
   format: z.enum(["jsonl", "csv"]).default("jsonl"),

@@ -4,7 +4,9 @@ import {
   ExportQuery,
   MOST_COMPARED,
   OsmosisError,
+  RUN_LEASE_HEADER,
   analysisRoutes as routes,
+  committedStepsRoute,
   exportStreams as streams,
 } from "@osmosis/protocol";
 import type { Context, Hono } from "hono";
@@ -16,6 +18,7 @@ import { createRouter, honoPath } from "../../http/router.ts";
 import type { Platform } from "../../platform.ts";
 import { getRun } from "../runs/run-rows.ts";
 import type { RunKind } from "../runs/tables.ts";
+import { readLeasedRun } from "../worker-api/lease.ts";
 import { compareRuns } from "./compare-runs.ts";
 import { exportRun } from "./export-run.ts";
 import { runHistory } from "./run-history.ts";
@@ -51,6 +54,25 @@ export function runAnalysisRoutes(platform: Platform): Hono<AppEnv> {
       });
     }
     return await compareRuns(db, rows, { url, workspace, now: now() });
+  });
+
+  router.on(committedStepsRoute, async ({ c, params, query }) => {
+    const lease = { runId: params.run_id, token: c.req.header(RUN_LEASE_HEADER) ?? "" };
+    const { id } = await readLeasedRun(db, lease, now());
+    const steps = await db
+      .selectFrom("run_steps")
+      .select(["step", "metrics", "created_at"])
+      .where("run_id", "=", id)
+      .where("step", ">", query.after)
+      .orderBy("step")
+      .execute();
+    return {
+      steps: steps.map(({ step, metrics, created_at }) => ({
+        step,
+        metrics: { ...metrics },
+        committed_at: created_at.toISOString(),
+      })),
+    };
   });
 
   const member = [requireUser(platform), requireWorkspace(platform)] as const;
