@@ -12,15 +12,18 @@ import type { Tables } from "./database/tables.ts";
 import { createAccounts, type Accounts, type User } from "./features/accounts/service.ts";
 import { processDatasets } from "./features/datasets/processing.ts";
 import { createDatasets, type Datasets } from "./features/datasets/service.ts";
-import { sweepDatasets } from "./features/datasets/sweep.ts";
+import { deleteUnusedBytes } from "./features/datasets/sweep.ts";
 import { registerBaseModels } from "./features/models/base-models.ts";
 import { createModels, type Models } from "./features/models/service.ts";
+import { deleteUnusedModelFiles } from "./features/models/sweep.ts";
+import { deleteUnusedRunBytes } from "./features/runs/sweep.ts";
 import { createSecrets, type Secrets } from "./features/secrets/service.ts";
 import { createTinker, type Tinker } from "./features/tinker/service.ts";
 import { sweepLeases } from "./features/worker-api/sweeper.ts";
 import { createWorkspaces, type Workspaces } from "./features/workspaces/service.ts";
 import { createRepositories, type Repositories } from "./git/repositories.ts";
 import { createGit, type Git } from "./git/run-git.ts";
+import { everyHour } from "./hourly.ts";
 import { openKeys, readOrCreateSecret, type Keys } from "./keys.ts";
 import { createBell, type Bell } from "./queue/bell.ts";
 import { QUEUES } from "./queue/job-types.ts";
@@ -121,7 +124,12 @@ export async function openPlatform(parts: {
   const datasets = createDatasets({ db, queue, blobs, blobUrls, now, url, bell: datasetBell });
   const isAlone = database.kind === "pglite";
   opened.use(await processDatasets({ db, queue, blobs, now, log, bell: datasetBell, isAlone }));
-  opened.use(sweepDatasets({ db, blobs, now, log }));
+  opened.use(
+    everyHour("Deleting replaced data sets", {
+      log,
+      work: (signal) => deleteUnusedBytes({ db, blobs, now }, signal),
+    }),
+  );
   const models = createModels({ db, blobUrls, url });
   await registerBaseModels({
     db,
@@ -131,6 +139,15 @@ export async function openPlatform(parts: {
     shipped: config.modelsFolder,
     own: join(config.dataFolder, "models"),
   });
+  opened.use(
+    everyHour("Deleting unused files of models and runs", {
+      log,
+      async work(signal) {
+        await deleteUnusedRunBytes({ db, blobs, now }, signal);
+        await deleteUnusedModelFiles({ db, blobs, now }, signal);
+      },
+    }),
+  );
   const tinker = opened.use(createTinker({ config, now, log, db, blobs }));
   const runBell = createBell();
   opened.use(await sweepLeases({ config, db, queue, blobs, now, log, bell: runBell }));

@@ -1,41 +1,12 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { errorMessage } from "@osmosis/protocol";
 import { sql } from "kysely";
 import type { Platform } from "../../platform.ts";
 
-const SWEEP_MS = 3600_000;
 /** Longer than a URL for uploading is good for. */
 const CANCELLED_KEPT_MS = 3600_000;
 /** Longer than it takes to submit a run with what has just been replaced. */
 const REPLACED_KEPT_MS = 24 * 3600_000;
 
-type Parts = Pick<Platform, "db" | "blobs" | "now" | "log">;
-
-/** Deletes bytes that nobody can ask for any more, now and every hour, until it is disposed. */
-export function sweepDatasets(parts: Parts): AsyncDisposable {
-  const closing = new AbortController();
-  const done = (async () => {
-    while (!closing.signal.aborted) {
-      try {
-        await deleteUnusedBytes(parts, closing.signal);
-      } catch (error) {
-        if (!closing.signal.aborted) {
-          parts.log({
-            level: "error",
-            message: `Deleting replaced data sets failed: ${errorMessage(error)}`,
-          });
-        }
-      }
-      await sleep(SWEEP_MS, undefined, { signal: closing.signal }).catch(() => {});
-    }
-  })();
-  return {
-    async [Symbol.asyncDispose]() {
-      closing.abort();
-      await done;
-    },
-  };
-}
+type Parts = Pick<Platform, "db" | "blobs" | "now">;
 
 /**
  * Deletes everything of cancelled uploads and of versions that a newer one has replaced and no run was submitted with,

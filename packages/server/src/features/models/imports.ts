@@ -11,6 +11,7 @@ import { z } from "zod";
 import { jsonb } from "../../database/columns.ts";
 import type { Platform } from "../../platform.ts";
 import type { User } from "../accounts/service.ts";
+import { UPLOADS, lockModelFiles } from "./model-files.ts";
 import { PROVIDER_NAMES } from "./providers.ts";
 
 type ImportRequest = {
@@ -23,11 +24,6 @@ type ImportParts = Pick<Platform, "db" | "blobs" | "blobUrls" | "now">;
 
 const PART_BYTES = 32 * 1024 * 1024;
 
-/** Parts that nobody has put together for so long are deleted when the next import begins. */
-const ABANDONED_MS = 7 * 24 * 60 * 60 * 1000;
-
-const UPLOADS = "models/uploads";
-
 /**
  * Base models that people bring. Files are known by their SHA-256: what the server has is not sent again, and an import
  * that broke off goes on with the parts that are missing.
@@ -39,7 +35,6 @@ export function createModelImports(parts: ImportParts) {
     /** @throws {OsmosisError} VALIDATION for what cannot be a model; CONFLICT for a name that is taken. */
     async start(user: User, request: ImportRequest): Promise<{ uploads: { name: string; upload: UploadInfo }[] }> {
       await checkRequest(parts, user, request);
-      await deleteAbandoned();
       const uploads = [];
       for (const file of request.files) {
         if ((await blobs.stat(fileKey(file))) === undefined) uploads.push({ name: file.name, upload: await uploadOf(file) });
@@ -66,12 +61,18 @@ export function createModelImports(parts: ImportParts) {
         is_available: true,
         updated_at: now(),
       };
-      const row = await db
-        .insertInto("base_models")
-        .values({ id: randomUUID(), name: request.model_name, created_at: now(), ...state })
-        .onConflict((conflict) => conflict.column("name").doUpdateSet(state))
-        .returningAll()
-        .executeTakeFirstOrThrow();
+      const row = await db.transaction().execute(async (transaction) => {
+        await lockModelFiles(transaction);
+        for (const file of request.files) {
+          if ((await blobs.stat(fileKey(file))) === undefined) throw incomplete(file, "it was deleted meanwhile");
+        }
+        return await transaction
+          .insertInto("base_models")
+          .values({ id: randomUUID(), name: request.model_name, created_at: now(), ...state })
+          .onConflict((conflict) => conflict.column("name").doUpdateSet(state))
+          .returningAll()
+          .executeTakeFirstOrThrow();
+      });
       return {
         id: row.id,
         model_name: row.name,
@@ -111,11 +112,7 @@ export function createModelImports(parts: ImportParts) {
     for (const [index, size] of partSizes(file).entries()) {
       const arrived = (await blobs.stat(partKey(file, index)))?.sizeBytes ?? 0;
       if (arrived === size) continue;
-      throw new OsmosisError(
-        "VALIDATION",
-        `${file.name} is not complete: of part ${index + 1} ${arrived} of ${size} bytes have arrived.`,
-        { hint: "Run the command again: it goes on where it stopped." },
-      );
+      throw incomplete(file, `of part ${index + 1} ${arrived} of ${size} bytes have arrived`);
     }
     // The parts can still be written to by whoever holds their URLs, so what is checked is a copy.
     const whole = `${UPLOADS}/${file.sha256}/${randomUUID()}`;
@@ -162,12 +159,6 @@ export function createModelImports(parts: ImportParts) {
     return bytes;
   }
 
-  async function deleteAbandoned(): Promise<void> {
-    const oldest = now().getTime() - ABANDONED_MS;
-    for await (const { key, modifiedAt } of blobs.list(UPLOADS)) {
-      if (modifiedAt.getTime() < oldest) await blobs.delete(key);
-    }
-  }
 }
 
 const MAX_HEADER_BYTES = 100 * 1024 * 1024;
@@ -239,6 +230,12 @@ function parse<T>(file: ModelFile, schema: z.ZodType<T>, bytes: Buffer): T {
   } catch (error) {
     throw refused(file, `its JSON cannot be read: ${errorMessage(error)}`);
   }
+}
+
+function incomplete({ name }: ModelFile, what: string): OsmosisError {
+  return new OsmosisError("VALIDATION", `${name} is not complete: ${what}.`, {
+    hint: "Run the command again: it goes on where it stopped.",
+  });
 }
 
 function refused(file: ModelFile, what: string): OsmosisError {

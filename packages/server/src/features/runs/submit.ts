@@ -306,11 +306,18 @@ async function holdModel(transaction: Kysely<Tables>, model: RunModel): Promise<
   if (model.type !== "local") return;
   const trained = await transaction
     .selectFrom("trained_models")
-    .select("files_removed_at")
+    .select(["files", "files_removed_at"])
     .where("id", "=", model.id)
     .forShare()
     .executeTakeFirst();
-  if (trained?.files_removed_at == null) return;
+  if (trained === undefined) return;
+  const keys = new Set([...model.base_files, ...model.adapter_files].map(({ key }) => key));
+  if (trained.files_removed_at === null) {
+    if (trained.files.every(({ key }) => keys.has(key))) return;
+    throw new OsmosisError("CONFLICT", `The run of ${model.name} has just made it again.`, {
+      hint: "Submit once more.",
+    });
+  }
   throw new OsmosisError("CONFLICT", `The files of ${model.name} have just been removed.`, {
     hint: "Choose a checkpoint that is kept; raise [advanced].keep_checkpoints to keep more.",
   });
