@@ -20,8 +20,9 @@ export function createTestWorker(
   const instance = randomUUID();
   return {
     name: worker,
-    async claim(waitMs = 5000): Promise<Job | null> {
-      return (await client.call(workerRoutes.claim, { body: { worker, instance, wait_ms: waitMs } })).job;
+    async claim(waitMs = 5000, lane: "runs" | "replays" = "runs"): Promise<Job | null> {
+      const body = { worker, instance, wait_ms: waitMs, lane };
+      return (await client.call(workerRoutes.claim, { body })).job;
     },
     run(job: Pick<Job, "run_id" | "lease_token">) {
       const at = { params: { run_id: job.run_id }, headers: { [RUN_LEASE_HEADER]: job.lease_token } };
@@ -79,6 +80,7 @@ export function createTestWorker(
           }),
         rows: () => lines(workerStreams.rows),
         rollouts: () => lines(workerStreams.rollouts),
+        stepRollouts: (step: number) => lines(workerStreams.stepRollouts.replace("{step}", String(step))),
         source: async () => Buffer.from(await (await stream(workerStreams.source)).arrayBuffer()),
         get: (url: string) => fetch(new URL(url, server.url)),
       };

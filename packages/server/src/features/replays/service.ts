@@ -21,9 +21,6 @@ import type { WorkspaceAccess } from "../workspaces/service.ts";
 
 type Parts = Pick<Platform, "db" | "queue" | "blobs" | "now"> & { readonly bell: Bell };
 
-/** What an update measures. Rollouts and clocks are not repeated, so their metrics are not compared. */
-const COMPARED = /^train\//;
-
 /**
  * Queues a replay of a training run up to a step. It is a row of `runs` like its run's, so that it is claimed, held and
  * ended as every run is.
@@ -156,6 +153,11 @@ export async function stopReplay(
   return { id, status: isFinal(status) ? status : await stopRun(parts, id) };
 }
 
+/** What an update measures. Rollouts and clocks are not repeated, so their metrics are not compared. */
+function updateMetrics(metrics: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(Object.entries(metrics).filter(([key]) => key.startsWith("train/")));
+}
+
 /** One unequal step is enough; without one, a step that was not compared leaves the question open. */
 function verdictOf(steps: readonly ReplayedStep[]): boolean | null {
   if (steps.some(({ equal }) => equal === false)) return false;
@@ -175,16 +177,15 @@ function compared(
   },
   order: ReplayOrder,
 ): ReplayedStep {
-  const keys = Object.keys(row.replayed).filter((key) => COMPARED.test(key));
-  const recorded = Object.fromEntries(
-    keys.flatMap((key) => (row.recorded[key] === undefined ? [] : [[key, row.recorded[key]]])),
-  );
+  const recorded = updateMetrics(row.recorded);
+  const replayed = updateMetrics(row.replayed);
+  const keys = new Set([...Object.keys(recorded), ...Object.keys(replayed)]);
   const isOther = row.step === order.step && order.last_config !== null;
   return {
     step: row.step,
     recorded,
-    replayed: { ...row.replayed },
-    equal: isOther ? null : keys.every((key) => row.replayed[key] === row.recorded[key]),
+    replayed,
+    equal: isOther ? null : [...keys].every((key) => replayed[key] === recorded[key]),
   };
 }
 

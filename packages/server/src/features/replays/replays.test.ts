@@ -1,0 +1,203 @@
+import { replayRoutes, trainingRoutes, type ReplayJob } from "@osmosis/protocol";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { withDatabaseLocation } from "../../database/testing.ts";
+import { createTestWorker, testRollout } from "../../testing-worker.ts";
+import { createTestWorkspace, type TestWorkspace } from "../../testing-workspace.ts";
+import { startTestServer, type TestServer } from "../../testing.ts";
+
+const rows = Array.from({ length: 40 }, (_, n) => `{"user_prompt":"${n}","label":"${n}"}\n`).join("");
+const lossOf = (step: number) => ({ "train/loss": step / 3, "train/tokens": 10, "rollout/raw_reward": 0.5 });
+const updateOf = (step: number) => ({ "train/loss": step / 3, "train/tokens": 10 });
+
+withDatabaseLocation("replays", (locate) => {
+  let server: TestServer;
+  let workspace: TestWorkspace;
+  beforeAll(async () => {
+    server = await startTestServer({ database: locate() });
+    workspace = await createTestWorkspace(server, { "rollouts/multiply/main.ts": "export {};\n" });
+    await workspace.upload("rows", rows);
+  });
+  afterAll(() => server?.[Symbol.asyncDispose]());
+
+  const worker = () => createTestWorker({ url: server.url, workerSecret: server.platform.workerSecret });
+  const train = async (advanced_config = {}) => {
+    const { name } = await workspace.client.call(trainingRoutes.submit, {
+      body: {
+        experiment_config: {
+          rollout: "multiply",
+          entrypoint: "main.ts",
+          model_path: "osmosis/tiny-agent",
+          dataset: "rows",
+        },
+        training_config: { rollout_batch_size: 4, n_samples_per_prompt: 2 },
+        advanced_config,
+      },
+    });
+    const one = worker();
+    const job = await one.claim();
+    if (job === null) throw new Error("no run came");
+    const run = one.run(job);
+    const commit = async (...steps: number[]) => {
+      for (const step of steps) {
+        await run.put(`state/${step}/weights`, `state ${step}`);
+        await run.record(testRollout({ phase: "train", step, rollout_id: `${name}-${step}` }));
+        await run.commit(step, { metrics: lossOf(step), examples: 1, state_files: ["weights"] });
+      }
+    };
+    return { name, run, commit };
+  };
+  const start = (name: string, body: { step?: number; set?: Record<string, unknown> } = {}) =>
+    workspace.client.call(replayRoutes.start, { params: { name }, body });
+  const get = (name: string, id: string) =>
+    workspace.client.call(replayRoutes.get, { params: { name, replay_id: id } });
+  const claim = async () => {
+    const one = worker();
+    const job = await one.claim(5000, "replays");
+    if (job?.kind !== "replay") throw new Error("no replay came");
+    return { job, run: one.run(job) };
+  };
+  const stateOf = async (job: ReplayJob, run: Awaited<ReturnType<typeof claim>>["run"]) =>
+    (await run.get(job.state_files[0]?.url ?? "")).text();
+
+  test("a replay begins with the newest state before its step, and is compared step by step", async () => {
+    const { name, run, commit } = await train();
+    await commit(1, 2, 3);
+    const asked = await start(name, { step: 3 });
+    expect(asked).toMatchObject({ status: "pending", step: 3, from_step: null, equal: null, steps: [] });
+    // No worker that waits for runs gets it.
+    expect(await worker().claim(0)).toBeNull();
+    const replay = await claim();
+    expect(replay.job).toMatchObject({
+      run_id: asked.id,
+      committed_steps: 2,
+      last_step: 3,
+      last_config: null,
+      total_steps: 10,
+      row_count: 40,
+      secrets: {},
+    });
+    expect(await stateOf(replay.job, replay.run)).toBe("state 2");
+    expect((await replay.run.stepRollouts(3)).map((one) => one["rollout_id"])).toEqual([`${name}-3`]);
+    expect(await get(name, asked.id)).toMatchObject({ status: "running", from_step: 2, current_step: 2 });
+    await replay.run.commit(3, { metrics: updateOf(3) });
+    await replay.run.finish();
+    expect(await get(name, asked.id)).toMatchObject({
+      status: "finished",
+      equal: true,
+      current_step: 3,
+      steps: [{ step: 3, recorded: updateOf(3), replayed: updateOf(3), equal: true }],
+    });
+    // It is no run among the others.
+    const { training_runs } = await workspace.client.call(trainingRoutes.list, { query: {} });
+    expect(training_runs.map((one) => one.name)).toEqual([name]);
+    await run.finish();
+  });
+
+  test("a value that differs in its last bit, or is missing, makes a step unequal", async () => {
+    const { name, run, commit } = await train();
+    await commit(1, 2);
+    const { id } = await start(name, { step: 1 });
+    const replay = await claim();
+    expect(replay.job).toMatchObject({ committed_steps: 0, state_files: [] });
+    await replay.run.commit(1, { metrics: { ...updateOf(1), "train/loss": 1 / 3 + Number.EPSILON / 4 } });
+    await replay.run.finish();
+    expect(await get(name, id)).toMatchObject({ equal: false, steps: [{ step: 1, equal: false }] });
+
+    const second = await start(name, { step: 1 });
+    const again = await claim();
+    await again.run.commit(1, { metrics: { "train/loss": 1 / 3 } });
+    await again.run.finish();
+    expect(await get(name, second.id)).toMatchObject({ equal: false });
+    await run.finish();
+  });
+
+  test("the state that a replay began with stays until the replay has ended, while the run goes on", async () => {
+    const { name, run, commit } = await train();
+    await commit(1, 2);
+    const { id } = await start(name, { step: 2 });
+    const replay = await claim();
+    await commit(3, 4, 5);
+    expect(await stateOf(replay.job, replay.run)).toBe("state 1");
+    await replay.run.commit(2, { metrics: updateOf(2) });
+    await replay.run.finish();
+    expect(await get(name, id)).toMatchObject({ equal: true, from_step: 1 });
+    const key = new URL(replay.job.state_files[0]?.url ?? "", server.url).pathname.slice("/blobs/".length);
+    expect(await server.platform.blobs.stat(key)).toBeUndefined();
+    await run.finish();
+  });
+
+  test("a replay whose worker is lost is begun again where it began", async () => {
+    const { name, run, commit } = await train();
+    await commit(1, 2, 3, 4);
+    const { id } = await start(name, { step: 4 });
+    const lost = await claim();
+    await lost.run.commit(4, { metrics: updateOf(4) });
+    server.advance(server.platform.config.leaseSeconds * 700);
+    await run.heartbeat();
+    server.advance(server.platform.config.leaseSeconds * 400);
+    const next = await claim();
+    expect(next.job).toMatchObject({ run_id: id, attempt: 2, committed_steps: 3, last_step: 4 });
+    await expect(lost.run.commit(4, { metrics: updateOf(4) })).rejects.toThrow("another worker");
+    await next.run.commit(4, { metrics: updateOf(4) });
+    await next.run.finish();
+    expect(await get(name, id)).toMatchObject({ status: "finished", equal: true });
+    await run.finish();
+  });
+
+  test("with other settings the last step is repeated, not compared; the ones before it are", async () => {
+    const { name, run, commit } = await train();
+    await commit(1, 2);
+    const set = { "advanced.loss": "gspo", "training.lr": 0.5 };
+    const { id } = await start(name, { step: 2, set });
+    // The same question is the same replay while it is not answered.
+    expect((await start(name, { step: 2, set: { "training.lr": 0.5, "advanced.loss": "gspo" } })).id).toBe(
+      id,
+    );
+    expect((await start(name, { step: 2 })).id).not.toBe(id);
+    const replay = await claim();
+    expect(replay.job.config.advanced).toMatchObject({ loss: "ppo", clip_low: 0.2 });
+    expect(replay.job.last_config).toMatchObject({
+      training: { lr: 0.5 },
+      advanced: { loss: "gspo", clip_low: 3e-4, clip_high: 4e-4 },
+    });
+    await replay.run.commit(2, { metrics: { "train/loss": 9 } });
+    await replay.run.finish();
+    expect(await get(name, id)).toMatchObject({
+      status: "finished",
+      equal: null,
+      set,
+      steps: [{ equal: null }],
+    });
+    await run.finish();
+    const other = await claim();
+    await other.run.finish();
+  });
+
+  test("what cannot be replayed is refused with what to do", async () => {
+    const { name, run, commit } = await train();
+    await expect(start(name)).rejects.toThrow("has no committed step yet");
+    await commit(1);
+    await expect(start(name, { step: 2 })).rejects.toThrow("its last committed one is 1");
+    await expect(start(name, { set: { "advanced.seed": 1 } })).rejects.toThrow(
+      "advanced.seed cannot be set for a replay",
+    );
+    await expect(start(name, { set: { "advanced.loss": "best" } })).rejects.toThrow("advanced.loss");
+    await expect(start("nobody")).rejects.toThrow("There is no training run nobody");
+    await expect(get(name, "nobody")).rejects.toThrow("has no replay nobody");
+    await run.finish();
+  });
+
+  test("a replay that nobody waits for any more can be stopped", async () => {
+    const { name, run, commit } = await train();
+    await commit(1);
+    const { id } = await start(name);
+    const stopped = await workspace.client.call(replayRoutes.stop, {
+      params: { name, replay_id: id },
+      body: {},
+    });
+    expect(stopped).toEqual({ id, status: "stopped" });
+    expect(await worker().claim(0, "replays")).toBeNull();
+    expect(await get(name, id)).toMatchObject({ status: "stopped", equal: null });
+    await run.finish();
+  });
+});
