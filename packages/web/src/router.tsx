@@ -1,6 +1,7 @@
 import { Outlet, createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
 import { DevicePage } from "./account/device-page.tsx";
 import { SignInPage } from "./account/sign-in-page.tsx";
+import { ComparePage } from "./compare/compare-page.tsx";
 import { DatasetListPage } from "./datasets/dataset-list-page.tsx";
 import { DatasetPage } from "./datasets/dataset-page.tsx";
 import { CrashPage, Frame, HomePage, MissingPage, WorkspaceFrame } from "./frame.tsx";
@@ -10,7 +11,13 @@ import { EvalRolloutPage, TrainingRolloutPage } from "./rollouts/rollout-page.ts
 import { EvalRunPage } from "./runs/eval-run-page.tsx";
 import { EvalListPage, OverviewPage, TrainingListPage } from "./runs/run-list-pages.tsx";
 import { TrainingRunPage } from "./runs/training-run-page.tsx";
-import { readDeviceSearch, readListSearch, readRunSearch, readSignInSearch } from "./search.ts";
+import {
+  readCompareSearch,
+  readDeviceSearch,
+  readListSearch,
+  readRunSearch,
+  readSignInSearch,
+} from "./search.ts";
 import { SecretListPage } from "./secrets/secret-list-page.tsx";
 
 /** The pages and their addresses. Below a workspace they are those of the links that the platform hands out. */
@@ -38,6 +45,7 @@ export function createAppRouter() {
   const within = { getParentRoute: () => workspace };
   const list = { ...within, validateSearch: readListSearch };
   const run = { ...within, validateSearch: readRunSearch };
+  const compare = { ...within, validateSearch: readCompareSearch };
   return createRouter({
     scrollRestoration: true,
     defaultErrorComponent: CrashPage,
@@ -55,6 +63,7 @@ export function createAppRouter() {
             path: "/training-runs/$run/rollouts/$rollout",
             component: TrainingRolloutPage,
           }),
+          createRoute({ ...compare, path: "/compare", component: ComparePage }),
           createRoute({ ...list, path: "/eval-runs", component: EvalListPage }),
           createRoute({ ...run, path: "/eval-runs/$run", component: EvalRunPage }),
           createRoute({ ...within, path: "/eval-runs/$run/rollouts/$rollout", component: EvalRolloutPage }),

@@ -17,11 +17,16 @@ const RunSearch = z.object({
 /** What of a run is shown: kept in the address, so that "back" from a rollout returns to the same place. */
 export type RunSearch = z.infer<typeof RunSearch>;
 
+const CompareSearch = z.object({ runs: text });
+/** Names of the runs that are compared, with commas between them. */
+export type CompareSearch = z.infer<typeof CompareSearch>;
+
 const SignInSearch = z.object({ error: text, to: text });
 const DeviceSearch = z.object({ user_code: text });
 
 export const readListSearch = (search: Record<string, unknown>) => ListSearch.parse(search);
 export const readRunSearch = (search: Record<string, unknown>) => RunSearch.parse(search);
+export const readCompareSearch = (search: Record<string, unknown>) => CompareSearch.parse(search);
 export const readSignInSearch = (search: Record<string, unknown>) => SignInSearch.parse(search);
 export const readDeviceSearch = (search: Record<string, unknown>) => DeviceSearch.parse(search);
 

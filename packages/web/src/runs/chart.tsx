@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState, useSyncExternalStore, type ReactElement } from "react";
 import { formatNumber, formatShare } from "../format.ts";
-import { aligned, type Curves } from "./curves.ts";
+import { SERIES_COLOURS, aligned, type Curves } from "./curves.ts";
 import type { Plot } from "./plot.ts";
 
 /** Curves over the steps of a training run. The legend says the newest values, or those under the pointer. */
@@ -50,7 +50,7 @@ export function Chart({ curves }: { readonly curves: Curves }): ReactElement {
           const shown = step === undefined ? points.at(-1) : points.find((point) => point.step === step);
           return (
             <li key={label}>
-              <span className={`swatch series-${(position % 3) + 1}`} aria-hidden="true" />
+              <span className={`swatch series-${(position % SERIES_COLOURS) + 1}`} aria-hidden="true" />
               {label} <strong>{shown === undefined ? "–" : say(shown.value)}</strong>
               {remark === undefined ? null : <span className="quiet"> {remark}</span>}
             </li>
@@ -64,6 +64,15 @@ export function Chart({ curves }: { readonly curves: Curves }): ReactElement {
           </button>
         ) : null}
       </div>
+      {curves.definition === undefined ? null : <p className="definition">{curves.definition}</p>}
+      {curves.series.map(({ label, definition }) =>
+        definition === undefined ? null : (
+          <p key={label} className="definition">
+            {curves.series.length > 1 ? `${label}: ` : ""}
+            {definition}
+          </p>
+        ),
+      )}
     </figure>
   );
 }

@@ -1,5 +1,8 @@
-import type { TrainingMetrics } from "@osmosis/protocol";
+import { metricDefinition, type TrainingMetrics } from "@osmosis/protocol";
 import { formatConditions } from "../format.ts";
+
+/** Colours that curves of one chart take in turn. */
+export const SERIES_COLOURS = 6;
 
 export type Point = { readonly step: number; readonly value: number };
 
@@ -7,6 +10,8 @@ export type Series = {
   readonly label: string;
   /** Under which conditions the values were measured. */
   readonly remark?: string;
+  /** What the values are, exactly. */
+  readonly definition?: string;
   readonly points: readonly Point[];
 };
 
@@ -14,6 +19,8 @@ export type Curves = {
   readonly title: string;
   /** Values are shares: the axis goes from 0 to 1. */
   readonly isShare: boolean;
+  /** What the values are, where all series are of one kind. */
+  readonly definition?: string;
   readonly series: readonly Series[];
 };
 
@@ -81,7 +88,15 @@ function seriesOf(metrics: TrainingMetrics | undefined, source: Source): Series[
     source.n === undefined ? undefined : lastOf(metrics, source.n),
     source.temperature === undefined ? undefined : lastOf(metrics, source.temperature),
   );
-  return [{ label: source.label, points, ...(remark === "" ? {} : { remark }) }];
+  const definition = metricDefinition(source.key)?.definition;
+  return [
+    {
+      label: source.label,
+      points,
+      ...(remark === "" ? {} : { remark }),
+      ...(definition === undefined ? {} : { definition }),
+    },
+  ];
 }
 
 function pointsOf(metrics: TrainingMetrics | undefined, key: string): readonly Point[] {

@@ -1,5 +1,5 @@
 import uPlot from "uplot";
-import { aligned, type Curves } from "./curves.ts";
+import { SERIES_COLOURS, aligned, type Curves } from "./curves.ts";
 
 export const PLOT_HEIGHT = 210;
 
@@ -77,7 +77,7 @@ export function drawPlot(
 
 /** The name of the colour of a chart's n-th curve. */
 export function seriesColour(index: number): string {
-  return `--series-${(index % 3) + 1}`;
+  return `--series-${(index % SERIES_COLOURS) + 1}`;
 }
 
 function isSparse(plot: uPlot, series: number): boolean {

@@ -38,6 +38,11 @@ export function RunHeading(props: {
         </h1>
         <Status value={run.status} />
         <StopButton {...props} />
+        {props.kind === "training" ? (
+          <Link to="/$workspace/compare" params={ofWorkspace} search={{ runs: run.name }}>
+            Compare
+          </Link>
+        ) : null}
       </div>
       <p className="quiet">
         <bdi>{run.model.name}</bdi> on <bdi>{run.rollout.name}</bdi> with{" "}

@@ -12,6 +12,7 @@ import { Chart } from "./chart.tsx";
 import { Checkpoints } from "./checkpoints.tsx";
 import { ConfigTables } from "./config-tables.tsx";
 import { curvesOf, lastOf, timeLeft } from "./curves.ts";
+import { Findings } from "./findings.tsx";
 import { Meter } from "./meter.tsx";
 import { MetricTable } from "./metric-table.tsx";
 import { RunHeading } from "./run-heading.tsx";
@@ -89,6 +90,7 @@ function Overview({ run }: { readonly run: TrainingRun }): ReactElement {
   return (
     <>
       <Progress run={run} metrics={metrics.data} />
+      <Findings run={run} />
       <Numbers run={run} metrics={metrics.data} />
       {charts.length === 0 ? (
         <p className="empty">
