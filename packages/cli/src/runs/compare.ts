@@ -1,4 +1,4 @@
-import { analysisRoutes, type PairedDifference, type RunComparison } from "@osmosis/protocol";
+import { KEY_METRICS, analysisRoutes, type PairedDifference, type RunComparison } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import { formatSignificant } from "../output/format.ts";
 import { UsageError } from "../output/failure.ts";
@@ -6,16 +6,13 @@ import type { DetailResult, Field, Table } from "../output/result.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
 
-/** Curves that a person looks at first; all are in `--json`. */
-const SHOWN = 12;
-
 /** Two runs or more side by side. */
 export async function compareRuns(context: Context, names: readonly string[]): Promise<DetailResult> {
   if (names.length < 2) throw new UsageError("One run cannot be compared.", "Name two runs or more.");
   const { client, workspace } = await openWorkspaceSession(context);
   const comparison = await client.call(analysisRoutes.compare, { query: { runs: names.join(",") } });
   const { runs, curves } = comparison;
-  const more = curves.length - SHOWN;
+  const more = curves.length - keyCurves(comparison).length;
   return {
     kind: "detail",
     data: comparison,
@@ -48,8 +45,13 @@ function differencesTable({ runs, differences }: RunComparison): Table {
   };
 }
 
-function curvesTable({ runs, curves }: RunComparison): Table {
-  const rows = curves.slice(0, SHOWN).flatMap(({ key, summaries }) =>
+function keyCurves({ curves }: RunComparison): RunComparison["curves"] {
+  return curves.filter(({ key }) => KEY_METRICS.includes(key));
+}
+
+function curvesTable(comparison: RunComparison): Table {
+  const { runs } = comparison;
+  const rows = keyCurves(comparison).flatMap(({ key, summaries }) =>
     runs.flatMap(({ name }, index) => {
       const summary = summaries[index] ?? null;
       if (summary === null) return [[key, name, "0", "–", "–", "–", "–", "–"]];

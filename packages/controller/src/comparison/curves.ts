@@ -1,30 +1,15 @@
-import type { CurveSummary, RunComparison } from "@osmosis/protocol";
+import { KEY_METRICS, type CurveSummary, type RunComparison } from "@osmosis/protocol";
 
 type Point = { readonly step: number; readonly value: number };
 
 /** The curves of a run, by key. */
 export type RunCurves = ReadonlyMap<string, readonly Point[]>;
 
-/** The curves that are compared first, where a run has them; all others follow by key. */
-const FIRST = [
-  "rollout/raw_reward",
-  "rollout/pass_rate",
-  "eval/validation/reward",
-  "eval/validation/pass_rate",
-  "train/entropy_loss",
-  "train/grad_norm",
-  "train/train_rollout_kl",
-  "rollout/response_lengths",
-  "rollout/truncated_ratio",
-  "rollout/errored_ratio",
-  "rollout/group/all_same",
-  "perf/step_time",
-];
-
 /** Lines up the curves of runs by their keys. Runs may have different lengths, and curves gaps. */
 export function alignCurves(runs: readonly RunCurves[]): RunComparison["curves"] {
   const keys = [...new Set(runs.flatMap((curves) => [...curves.keys()]))];
-  const rank = (key: string): number => (FIRST.includes(key) ? FIRST.indexOf(key) : FIRST.length);
+  const rank = (key: string): number =>
+    KEY_METRICS.includes(key) ? KEY_METRICS.indexOf(key) : KEY_METRICS.length;
   return keys
     .toSorted((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1))
     .map((key) => {

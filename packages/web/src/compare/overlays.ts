@@ -1,12 +1,10 @@
-import { metricDefinition, type RunComparison } from "@osmosis/protocol";
+import { KEY_METRICS, metricDefinition, type RunComparison } from "@osmosis/protocol";
 import type { Curves } from "../runs/curves.ts";
 
-/** Curves that are drawn; all are in the table. The platform answers the important ones first. */
-const DRAWN = 12;
-
-/** One chart for each curve that some run has, with a line for each run that has it. */
+/** One chart for each curve of those that matter most, with a line for each run. */
 export function overlays({ runs, curves }: RunComparison): Curves[] {
-  return curves.slice(0, DRAWN).map(({ key, points }) => {
+  const drawn = curves.filter(({ key }) => KEY_METRICS.includes(key));
+  return drawn.map(({ key, points }) => {
     const definition = metricDefinition(key);
     // Every run has its place, also without values: so it has one colour in all charts.
     const series = runs.map(({ name }, index) => ({ label: name, points: points[index] ?? [] }));

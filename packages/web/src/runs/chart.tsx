@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState, useSyncExternalStore, type ReactElement } from "react";
 import { formatNumber, formatShare } from "../format.ts";
+import { Prose } from "../problem.tsx";
 import { SERIES_COLOURS, aligned, type Curves } from "./curves.ts";
 import type { Plot } from "./plot.ts";
 
@@ -64,12 +65,16 @@ export function Chart({ curves }: { readonly curves: Curves }): ReactElement {
           </button>
         ) : null}
       </div>
-      {curves.definition === undefined ? null : <p className="definition">{curves.definition}</p>}
+      {curves.definition === undefined ? null : (
+        <p className="definition">
+          <Prose text={curves.definition} />
+        </p>
+      )}
       {curves.series.map(({ label, definition }) =>
         definition === undefined ? null : (
           <p key={label} className="definition">
             {curves.series.length > 1 ? `${label}: ` : ""}
-            {definition}
+            <Prose text={definition} />
           </p>
         ),
       )}

@@ -1,6 +1,7 @@
 import { METRIC_GROUPS, metricDefinition, type TrainingMetrics } from "@osmosis/protocol";
 import { useState, type ReactElement } from "react";
 import { formatNumber } from "../format.ts";
+import { Prose } from "../problem.tsx";
 import { Chart } from "./chart.tsx";
 
 type Summary = TrainingMetrics["overview"]["metric_summaries"][number];
@@ -73,7 +74,11 @@ function MetricRow(props: { readonly row: Summary; readonly metrics: TrainingMet
           <button type="button" className="fold" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
             <code>{row.key}</code>
           </button>
-          {definition === undefined ? null : <small>{definition.definition}</small>}
+          {definition === undefined ? null : (
+            <small>
+              <Prose text={definition.definition} />
+            </small>
+          )}
         </td>
         <td className="number">{formatNumber(row.initial)}</td>
         <td className="number">{formatNumber(row.latest)}</td>
