@@ -36,7 +36,8 @@ const config = (maxSteps: number, seed: number) =>
       grader_timeout_s: 60,
     },
     checkpoints: { eval_interval: 0, checkpoint_save_freq: 1000 },
-    advanced: { method: "full", holdout_rows: 200, max_steps: maxSteps, seed },
+    // Every curve is made of the same number of rollouts.
+    advanced: { method: "full", holdout_rows: 200, max_steps: maxSteps, seed, dynamic_sampling: false },
   });
 
 type Steps = Record<string, number>[];

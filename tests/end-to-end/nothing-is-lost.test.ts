@@ -55,6 +55,8 @@ async function submitTraining(label: string): Promise<Submitted> {
     "[advanced]",
     'method = "full"',
     "holdout_rows = 200",
+    // The rollouts of a step are counted below.
+    "dynamic_sampling = false",
     "seed = 7",
     `max_steps = ${STEPS}`,
   ]);

@@ -91,7 +91,7 @@ async function run(changes: Partial<TrainRunOptions> & { state?: string; dies?: 
         max_response_length: 16,
       },
       checkpoints: { eval_interval: 0 },
-      advanced: { method: "full", max_steps: 10, seed: 5 },
+      advanced: { method: "full", max_steps: 10, seed: 5, dynamic_sampling: false },
     }),
     model,
     gateway,

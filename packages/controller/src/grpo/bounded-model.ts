@@ -6,16 +6,21 @@ import { deadlineOf } from "../deadline.ts";
 const CALL_TIMEOUT_MS = 2 * 60 * 60 * 1000;
 
 /**
- * The model, with a deadline on every call of its training half: a call that takes two hours, or is under way when the
- * signal aborts, rejects at once. Calls of the sampler have the deadlines of their rollouts.
+ * The model, with a deadline on every call of its training half: a call that takes two hours rejects, and so does one that
+ * computes when the signal aborts. What writes into a folder is waited for, so that nobody clears the folder beneath it.
+ * Calls of the sampler have the deadlines of their rollouts.
  */
 export function boundedModel(
   model: TrainableModel,
   { signal, timeoutMs = CALL_TIMEOUT_MS }: { readonly signal: AbortSignal; readonly timeoutMs?: number },
 ): TrainableModel {
-  async function bounded<Result>(name: string, call: () => Promise<Result>): Promise<Result> {
+  async function bounded<Result>(
+    name: string,
+    call: () => Promise<Result>,
+    ends: readonly AbortSignal[] = [signal],
+  ): Promise<Result> {
     signal.throwIfAborted();
-    using deadline = deadlineOf([signal], timeoutMs);
+    using deadline = deadlineOf(ends, timeoutMs);
     const { promise: over, reject } = Promise.withResolvers<never>();
     deadline.signal.addEventListener(
       "abort",
@@ -32,8 +37,8 @@ export function boundedModel(
     forward: (...given) => bounded("forward", () => model.forward(...given)),
     optimStep: (params) => bounded("optim_step", () => model.optimStep(params)),
     syncSampler: () => bounded("sync_sampler", () => model.syncSampler()),
-    saveWeights: (folder) => bounded("save_weights", () => model.saveWeights(folder)),
-    saveState: (folder) => bounded("save_state", () => model.saveState(folder)),
+    saveWeights: (folder) => bounded("save_weights", () => model.saveWeights(folder), []),
+    saveState: (folder) => bounded("save_state", () => model.saveState(folder), []),
     loadState: (folder) => bounded("load_state", () => model.loadState(folder)),
     [Symbol.asyncDispose]: () => model[Symbol.asyncDispose](),
   };
