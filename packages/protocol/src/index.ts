@@ -9,6 +9,7 @@ export { createClient, errorOfAnswer, type Client, type ClientOptions } from "./
 export { closest, issuesOf, type Issue } from "./issues.ts";
 export { fillPath, route, type PathParameters, type Route } from "./route.ts";
 export * from "./metric-definitions.ts";
+export * from "./metric-lookup.ts";
 export * from "./run-config.ts";
 export * from "./routes/page.ts";
 export { authRoutes } from "./routes/auth.ts";
