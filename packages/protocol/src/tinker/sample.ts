@@ -14,8 +14,8 @@ export const TinkerSample = z.object({
     /** Absent: the model's own end tokens. An empty list: none at all. */
     stop: z.union([z.string(), z.array(z.int()), z.array(z.string())]).nullish(),
     temperature: z.number().nonnegative().default(1),
-    /** -1 for no limit. */
-    top_k: z.int().default(-1),
+    /** -1 (or 0) for no limit. */
+    top_k: z.int().min(-1).default(-1),
     top_p: z.number().gt(0).max(1).default(1),
   }),
   base_model: z.string().nullish(),
@@ -23,8 +23,12 @@ export const TinkerSample = z.object({
   sampling_session_id: z.string().nullish(),
   seq_id: z.int().nullish(),
   prompt_logprobs: z.boolean().nullish(),
+  /** Of the prompt's tokens only the last so many. */
+  prompt_logprobs_last_n: z.int().min(1).nullish(),
   topk_prompt_logprobs: z.int().nullish(),
   topk_sample_logprobs: z.int().nullish(),
+  target_prompt_logprobs: z.unknown().optional(),
+  prompt_alt_tokens_k: z.int().nullish(),
 });
 export type TinkerSample = z.output<typeof TinkerSample>;
 

@@ -6,7 +6,12 @@ import { z } from "zod";
 
 const Method = z.union([
   z.object({ type: z.literal("full") }),
-  z.object({ type: z.literal("lora"), rank: z.int(), alpha: z.number() }),
+  z.object({
+    type: z.literal("lora"),
+    rank: z.int(),
+    alpha: z.number(),
+    layers: z.enum(["attention", "feed_forward"]).exactOptional(),
+  }),
 ]);
 
 const Meta = z.object({

@@ -11,28 +11,41 @@ import {
 /** Absolute bounds of the probability ratio where a request names none. */
 const DEFAULT_BOUNDS = { ppo: [0.8, 1.2], cispo: [0, 4] } as const;
 
+/** `temperature`, which is ours, divides the logits: the log probabilities are those that were sampled from. */
+export type WireLoss = { readonly loss: LossSpec; readonly temperature: number };
+
 /** @throws OsmosisError `VALIDATION` for an unknown loss, or a setting that it does not have. */
 export function lossOf(
   name: string,
   config: TinkerForwardBackward["forward_backward_input"]["loss_fn_config"],
-): LossSpec {
-  const { clip_low_threshold: low, clip_high_threshold: high, ...others } = config ?? {};
+): WireLoss {
+  const { temperature = 1, clip_low_threshold: low, clip_high_threshold: high, ...others } = config ?? {};
   const isClipped = name === "ppo" || name === "cispo";
-  const unknown = Object.keys(isClipped ? others : (config ?? {}));
-  if (unknown.length > 0) {
-    throw new OsmosisError("VALIDATION", `The loss ${name} has no setting ${unknown.join(", ")}.`);
-  }
-  if (name === "cross_entropy" || name === "importance_sampling") return { type: name };
-  if (!isClipped) {
+  if (!isClipped && name !== "cross_entropy" && name !== "importance_sampling") {
     throw new OsmosisError("VALIDATION", `There is no loss ${name}.`, {
       hint: "There are cross_entropy, importance_sampling, ppo and cispo.",
     });
   }
+  const clipSettings = [
+    low !== undefined && "clip_low_threshold",
+    high !== undefined && "clip_high_threshold",
+  ];
+  const unknown = [...Object.keys(others), ...(isClipped ? [] : clipSettings.filter((one) => one !== false))];
+  if (unknown.length > 0) {
+    throw new OsmosisError("VALIDATION", `The loss ${name} has no setting ${unknown.join(", ")}.`);
+  }
+  if (typeof temperature !== "number" || !(temperature > 0)) {
+    throw new OsmosisError("VALIDATION", `temperature is ${temperature}, not a number above 0.`);
+  }
+  if (!isClipped) return { loss: { type: name }, temperature };
   const [defaultLow, defaultHigh] = DEFAULT_BOUNDS[name];
   if (typeof low === "string" || typeof high === "string") {
     throw new OsmosisError("VALIDATION", "Clip thresholds are numbers.");
   }
-  return { type: name, clipLow: low ?? defaultLow, clipHigh: high ?? defaultHigh };
+  return {
+    loss: { type: name, clipLow: low ?? defaultLow, clipHigh: high ?? defaultHigh },
+    temperature,
+  };
 }
 
 /**

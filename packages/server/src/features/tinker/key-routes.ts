@@ -31,7 +31,10 @@ export function trainerKeyRoutesOf(platform: Platform): Hono<AppEnv> {
   router.on(trainerKeyRoutes.list, async ({ user }) => {
     const keys = await accounts.tokens.list(user.id, "trainer");
     return {
-      keys: keys.map(({ kind: _, prefix, ...key }) => ({ ...key, prefix: `${KEY_PREFIX}${prefix}` })),
+      keys: keys.map(({ id, name, prefix, created_at, expires_at, last_used_at }) => ({
+        ...{ id, name, created_at, expires_at, last_used_at },
+        prefix: `${KEY_PREFIX}${prefix}`,
+      })),
     };
   });
 

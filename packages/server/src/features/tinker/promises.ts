@@ -1,6 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import type { Log } from "../../platform.ts";
+import { TurnNeverCame } from "./sequence.ts";
+
+/** Requests that one person may have under way. */
+const MAX_PENDING = 2048;
 
 /** What a promise ends with. `protobuf` gives the same content for whoever asked for it. */
 export type Result = { readonly body: object; readonly protobuf?: () => Uint8Array };
@@ -21,6 +25,8 @@ type Entry = {
   outcome: Outcome;
   /** When it is forgotten, in milliseconds; undefined while it is under way. */
   forgetAt: number | undefined;
+  /** The same request may be executed after all. */
+  isRepeatable: boolean;
 };
 
 /** How long a result waits for its client. */
@@ -34,10 +40,22 @@ export function createPromises({ now, log }: { readonly now: () => Date; readonl
   const entries = new Map<string, Entry>();
 
   return {
-    has: (id: string): boolean => entries.has(id),
+    has: (id: string): boolean => entries.get(id)?.isRepeatable === false,
 
-    /** Starts a task under a new id; its failure is a result, too. */
+    /**
+     * Starts a task under a new id; its failure is a result, too.
+     *
+     * @throws OsmosisError `RATE_LIMITED` when its owner has too many under way.
+     */
     start(id: string, owner: string, task: () => Promise<Result>): void {
+      const pending = [...entries.values()].filter(
+        (one) => one.forgetAt === undefined && one.owner === owner,
+      );
+      if (pending.length >= MAX_PENDING) {
+        throw new OsmosisError("RATE_LIMITED", `You have ${pending.length} requests under way.`, {
+          hint: "Wait for some of them to end.",
+        });
+      }
       const settle = (outcome: Outcome) => {
         entry.outcome = outcome;
         entry.forgetAt = now().getTime() + KEEP_MS;
@@ -48,6 +66,7 @@ export function createPromises({ now, log }: { readonly now: () => Date; readonl
         try {
           settle({ type: "done", result: await task() });
         } catch (error) {
+          entry.isRepeatable = error instanceof TurnNeverCame;
           settle({ type: "failed", failure: failureOf(error) });
         }
       };
@@ -55,6 +74,7 @@ export function createPromises({ now, log }: { readonly now: () => Date; readonl
         owner,
         outcome: { type: "pending" },
         forgetAt: undefined,
+        isRepeatable: false,
         settled: run(),
       };
       entries.set(id, entry);

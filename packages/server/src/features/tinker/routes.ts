@@ -32,6 +32,7 @@ const CLIENT_CONFIG = {
   fwdbwd_max_chunk_bytes_count: 5_000_000,
   sample_max_concurrent_requests: 200,
   create_model_via_load_weights: true,
+  forward_temperature: true,
 };
 
 /** The Tinker wire below `/api/v1`: this server as a trainer for the SDKs that speak it. */
@@ -78,6 +79,7 @@ export function tinkerRoutes(platform: Platform): Hono<AppEnv> {
   post("/create_session", TinkerCreateSession, (owner) => ({
     type: "create_session",
     session_id: tinker.sessions.create(owner).id,
+    info_message: "Adapters of this server cover attention and MLP layers; train_unembed has no effect.",
   }));
   post("/session_heartbeat", TinkerHeartbeat, (owner, { session_id }) => {
     tinker.sessions.get(owner, session_id);

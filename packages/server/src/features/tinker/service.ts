@@ -155,12 +155,8 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
       const session = sessions.get(owner, wanted.session_id);
       return startModel(session, wanted.model_seq_id, async () => {
         const lora = wanted.lora_config;
-        if (lora != null && !(lora.train_attn && lora.train_mlp)) {
-          throw new OsmosisError("VALIDATION", "An adapter covers attention and MLP layers together.");
-        }
+        const method: TrainMethod = lora == null ? { type: "full" } : adapterOf(lora);
         const base = await baseModels.open(wanted.base_model);
-        const method: TrainMethod =
-          lora == null ? { type: "full" } : { type: "lora", rank: lora.rank, alpha: lora.alpha };
         const seed = lora?.seed ?? randomInt(2 ** 31);
         return { base, method, seed, source: { folder: base.folder }, body: { type: "create_model" } };
       });
@@ -200,12 +196,12 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
       const model = sessions.model(owner, request.model_id);
       return submit(model, request.seq_id, async () => {
         const { data, loss_fn, loss_fn_config } = request.forward_backward_input;
-        const loss = lossOf(loss_fn, loss_fn_config);
+        const { loss, temperature } = lossOf(loss_fn, loss_fn_config);
         const data_B = data.map((datum, index) => datumOf(datum, index, loss));
         const opened = await model.opened;
         const result: ForwardBackwardResult = request.forward_only
-          ? await opened.forward(data_B, loss)
-          : await opened.forwardBackward(data_B, loss);
+          ? await opened.forward(data_B, loss, { temperature })
+          : await opened.forwardBackward(data_B, loss, { temperature });
         const body = outputOf(result);
         return { body, protobuf: () => encodeForwardBackwardOutput(body) };
       });
@@ -353,6 +349,17 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
       await rm(join(config.dataFolder, "tinker", "volatile"), { recursive: true, force: true });
     },
   };
+}
+
+/** `train_unembed` has no effect: adapters leave the output head alone, which a session is told when it begins. */
+function adapterOf(lora: NonNullable<TinkerCreateModel["lora_config"]>): TrainMethod {
+  const { rank, alpha, train_attn: attention, train_mlp: feedForward } = lora;
+  const method = { type: "lora", rank, alpha } as const;
+  if (attention && feedForward) return method;
+  if (attention || feedForward) return { ...method, layers: attention ? "attention" : "feed_forward" };
+  throw new OsmosisError("VALIDATION", "An adapter without attention and MLP layers would train nothing.", {
+    hint: "Set train_attn or train_mlp; the output head alone cannot be trained.",
+  });
 }
 
 function metaOf({ id, session, base, method }: LiveModel, kind: Checkpoint["kind"], name: string) {

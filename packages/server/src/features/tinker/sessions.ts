@@ -121,7 +121,7 @@ export function createSessions({ host, now }: { readonly host: EngineHost; reado
       const model: LiveModel = {
         ...parts,
         session: owner,
-        sequence: createSequence(),
+        sequence: createSequence({ now }),
         opened: open(),
         snapshots: [],
       };
@@ -169,8 +169,10 @@ export function createSessions({ host, now }: { readonly host: EngineHost; reado
 
     close,
 
-    /** Ends the sessions whose clients are gone. */
+    /** Ends the sessions whose clients are gone, and requests whose turn does not come. */
     async sweep(): Promise<void> {
+      for (const { models } of sessions.values())
+        for (const { sequence } of models.values()) sequence.expire();
       const limit = now().getTime() - SILENCE_MS;
       await Promise.all([...sessions.values()].filter((one) => one.lastSeenAt < limit).map(close));
     },
