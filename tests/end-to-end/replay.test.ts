@@ -4,7 +4,7 @@ import { trainingRoutes } from "@osmosis/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Ended } from "./support/command.ts";
 import { startTestPlatform, type TestPlatform } from "./support/platform.ts";
-import { curvesOf, trainingEnd } from "./support/runs.ts";
+import { curvesOf, recordedRollouts, trainingEnd } from "./support/runs.ts";
 import { until } from "./support/until.ts";
 
 /** Real runs of the shipped model, repeated by the real command from what the platform stored of them. */
@@ -129,6 +129,37 @@ test("a LoRA run is repeated while it goes on", async () => {
   await platform.answerOf("train", "stop", name, "--yes");
   await trainingEnd(platform.client, name);
   evidence("lora", { shown, at: run.current_step });
+}, 300_000);
+
+test("a LoRA checkpoint that was merged with its base answers as the platform's own does", async () => {
+  const { name } = await submit("merged", ['method = "lora"', "lora_rank = 8", "max_steps = 2"]);
+  await trainingEnd(platform.client, name);
+  const checkpoint = `${name}-step-2`;
+  const folder = join(platform.workspace, "../merged");
+  await platform.answerOf("model", "download", checkpoint, "--merge", "-o", folder);
+  expect((await readdir(folder)).toSorted()).toEqual([
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+  ]);
+  await platform.answerOf("model", "import", folder, "--name", "my/merged");
+  const outcomes = [];
+  for (const model of [checkpoint, "my/merged"]) {
+    const { resource } = await platform.answerOf(
+      ...["eval", "submit", "configs/eval/multiply-local-openai.toml", "--model", model, "--yes", "--wait"],
+    );
+    const { eval_run: run } = resource as { eval_run: { name: string } };
+    const rollouts = await recordedRollouts(platform.client, "eval", run.name);
+    outcomes.push(
+      rollouts
+        .map((one) => [one.row_index, one.reward, one.prompt_tokens, one.completion_tokens] as const)
+        .toSorted(([a], [b]) => a - b),
+    );
+  }
+  expect(outcomes[0]?.length).toBeGreaterThan(10);
+  expect(outcomes[1]).toEqual(outcomes[0]);
 }, 300_000);
 
 /** Changes the stored reward of one rollout of a step, and nothing else. */

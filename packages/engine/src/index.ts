@@ -34,4 +34,5 @@ export type {
   TrainableModel,
   TrainingService,
 } from "./service.ts";
+export { mergeAdapterFolder } from "./training/merge-folder.ts";
 export type { ParsedAnswer, ParsedToolCall } from "./tool-call-text.ts";

@@ -35,11 +35,13 @@ export function addModel(program: Command, run: Run): void {
       "download the files of a checkpoint, checked by SHA-256; a download that broke off goes on where it stopped",
     )
     .option("-o, --output <folder>", "the folder to make (default: the checkpoint's name)")
+    .option("--merge", "make one model of an adapter and its base, in 32-bit floats, that needs no PEFT")
     .option("--overwrite", "replace a model that is in the folder")
     .addHelpText(
       "after",
       examples(
         "osmosis model download RUN-step-50",
+        "osmosis model download RUN-step-50 --merge -o merged",
         "osmosis model download RUN-step-50 -o ~/models/multiply --overwrite",
       ),
     )

@@ -9,13 +9,19 @@ import { openWorkspaceSession, type WorkspaceSession } from "../platform/session
 import { workspaceExtras } from "../workspace/workspace.ts";
 import { downloadFile } from "./file-download.ts";
 
-export type DownloadModelOptions = { readonly output?: string; readonly overwrite?: boolean };
+export type DownloadModelOptions = {
+  readonly output?: string;
+  readonly overwrite?: boolean;
+  /** Makes one model of an adapter and its base. */
+  readonly merge?: boolean;
+};
 
 type Model = z.infer<typeof modelRoutes.get.response>;
 
 /**
  * Downloads a checkpoint into a folder. The files gather beside it, in `<folder>.partial`, where a later call goes on;
- * the folder appears when each of them is complete and has the SHA-256 that the platform names.
+ * the folder appears when each of them is complete and has the SHA-256 that the platform names. With `merge` the base
+ * model comes, too, and the folder is a whole model.
  *
  * @throws OsmosisError `CONFLICT` when the folder exists, `NOT_FOUND`, `NETWORK`, `STORAGE`.
  */
@@ -29,21 +35,26 @@ export async function downloadModel(
   const folder = resolve(context.io.cwd, options.output ?? model.model_name);
   await refuseOccupied(folder, options.overwrite === true);
   const partial = `${folder}.partial`;
-  await mkdir(partial, { recursive: true });
-  await fetchFiles(context, session, model, partial);
-  await putInPlace(partial, folder, model);
-  const files = model.files.map(({ name: file, size_bytes, sha256 }) => ({ name: file, size_bytes, sha256 }));
+  // A whole model has nothing beneath it.
+  const isMerged = options.merge === true && model.method === "lora";
+  const wanted = isMerged
+    ? [...model.base_files.map(inside("base")), ...model.files.map(inside("adapter"))]
+    : model.files;
+  await fetchFiles(context, session, { model, wanted, folder: partial });
+  if (isMerged) await merge(context, model, partial);
+  await putInPlace(partial, folder);
+  const files = wanted.map(({ name: file, size_bytes, sha256 }) => ({ name: file, size_bytes, sha256 }));
   const bytes = files.reduce((sum, file) => sum + file.size_bytes, 0);
   return {
     kind: "operation",
     operation: "model.download",
     status: "success",
-    message: `Downloaded ${model.model_name} to ${folder} (${formatBytes(bytes)}, SHA-256 checked).`,
-    fields: usage(model, folder),
+    message: `Downloaded ${model.model_name}${isMerged ? `, merged with ${model.base_model},` : ""} to ${folder} (${formatBytes(bytes)}, SHA-256 checked).`,
+    fields: usage(model, folder, isMerged),
     resource: {
       name: model.model_name,
       output_path: folder,
-      method: model.method,
+      method: isMerged ? "full" : model.method,
       base_model: model.base_model,
       bytes_downloaded: bytes,
       files,
@@ -52,11 +63,19 @@ export async function downloadModel(
   };
 }
 
+type Wanted = Model["files"][number];
+
+const inside =
+  (folder: string) =>
+  (file: Wanted): Wanted => ({ ...file, name: `${folder}/${file.name}` });
+
 async function getModel({ client }: WorkspaceSession, name: string): Promise<Model> {
   const model = await client.call(modelRoutes.get, { params: { name } });
   if (model.files_removed_at !== null) throw removed(model.model_name, model.training_run_name);
   // Names become paths.
-  const odd = model.files.find((file) => basename(file.name) !== file.name || file.name.startsWith("."));
+  const odd = [...model.base_files, ...model.files].find(
+    (file) => basename(file.name) !== file.name || file.name.startsWith("."),
+  );
   if (odd !== undefined) {
     throw new OsmosisError("PLATFORM_ERROR", `The platform names a file ${JSON.stringify(odd.name)}.`, {
       hint: "That is no file of a model; nothing was written.",
@@ -74,20 +93,20 @@ function removed(model: string, run: string): OsmosisError {
 async function fetchFiles(
   context: Context,
   session: WorkspaceSession,
-  model: Model,
-  folder: string,
+  { model, wanted, folder }: { model: Model; wanted: readonly Wanted[]; folder: string },
 ): Promise<void> {
+  await mkdir(folder, { recursive: true });
   const progress = context.progress();
-  const total = model.files.reduce((sum, file) => sum + file.size_bytes, 0);
+  const total = wanted.reduce((sum, file) => sum + file.size_bytes, 0);
   let before = 0;
   // A link lives for a quarter of an hour, a download may take longer.
   let isFirst = true;
   try {
-    for (const file of model.files) {
+    for (const file of wanted) {
       const locate = async (): Promise<URL> => {
         const fresh = isFirst ? model : await getModel(session, model.model_name);
         isFirst = false;
-        const found = fresh.files.find((one) => one.name === file.name && one.sha256 === file.sha256);
+        const found = [...fresh.files, ...fresh.base_files].find((one) => one.sha256 === file.sha256);
         if (found === undefined) throw removed(model.model_name, model.training_run_name);
         return new URL(found.presigned_url, session.client.baseUrl);
       };
@@ -112,6 +131,31 @@ async function fetchFiles(
   } finally {
     progress.stop();
   }
+  await keepOnly(
+    folder,
+    wanted.map((file) => file.name),
+  );
+}
+
+/** Deletes what an earlier download of another checkpoint left. */
+async function keepOnly(folder: string, names: readonly string[]): Promise<void> {
+  const wanted = new Set(names.map((name) => join(folder, name)));
+  for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
+    const path = join(entry.parentPath, entry.name);
+    if (!entry.isDirectory() && !wanted.has(path)) await rm(path, { force: true });
+  }
+}
+
+/** Makes one model of `base/` and `adapter/` in the folder, in their place. */
+async function merge(context: Context, model: Model, folder: string): Promise<void> {
+  context.note(`Merging the adapter into ${model.base_model} …`);
+  const { mergeAdapterFolder } = await import("@osmosis/controller/model");
+  const merged = join(folder, "merged");
+  await rm(merged, { recursive: true, force: true });
+  await mergeAdapterFolder({ folder: join(folder, "base"), adapter: join(folder, "adapter") }, merged);
+  for (const name of await readdir(merged)) await rename(join(merged, name), join(folder, name));
+  for (const name of ["base", "adapter", "merged"])
+    await rm(join(folder, name), { recursive: true, force: true });
 }
 
 function refusal(status: number, name: string): OsmosisError {
@@ -145,12 +189,7 @@ async function refuseOccupied(folder: string, overwrite: boolean): Promise<void>
   });
 }
 
-async function putInPlace(partial: string, folder: string, model: Model): Promise<void> {
-  // What an earlier download of another checkpoint left there.
-  const names = new Set(model.files.map((file) => file.name));
-  for (const name of await readdir(partial)) {
-    if (!names.has(name)) await rm(join(partial, name), { recursive: true, force: true });
-  }
+async function putInPlace(partial: string, folder: string): Promise<void> {
   await mkdir(dirname(folder), { recursive: true });
   const former = `${folder}.replaced`;
   await rm(former, { recursive: true, force: true });
@@ -163,14 +202,16 @@ async function putInPlace(partial: string, folder: string, model: Model): Promis
   await rm(former, { recursive: true, force: true });
 }
 
-function usage(model: Model, folder: string): Field[] {
-  if (model.method === "full") return [["Model", "a whole model, in the layout of Hugging Face tools"]];
+function usage(model: Model, folder: string, isMerged: boolean): Field[] {
+  if (isMerged || model.method === "full")
+    return [["Model", "a whole model, in the layout of Hugging Face tools"]];
   return [
     ["Adapter of", model.base_model],
     [
       "With PEFT",
       `PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), ${JSON.stringify(folder)})\n` +
-        "BASE is the folder or hub id of the base model; .merge_and_unload() makes one model of both.",
+        "BASE is the folder or hub id of the base model.",
     ],
+    ["As one model", `\`osmosis model download ${model.model_name} --merge\``],
   ];
 }

@@ -32,7 +32,6 @@ async function openPolicy(): Promise<Bandit> {
       maxTokens: 2,
       temperature: 1,
       topP: 1,
-      topK: 0,
       stopTokens: codec.stopTokens,
       seed: 0,
     });

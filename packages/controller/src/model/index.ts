@@ -1,3 +1,3 @@
-/** What the command line needs of models before they are on a platform. */
-export { checkModelFolder, importGguf, parseModelConfig } from "@osmosis/engine";
+/** What the command line needs of models that lie on this machine. */
+export { checkModelFolder, importGguf, mergeAdapterFolder, parseModelConfig } from "@osmosis/engine";
 export type { CheckedModel } from "@osmosis/engine";

@@ -2,7 +2,7 @@ import { copyFile, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { OsmosisError } from "@osmosis/protocol";
 import { requireShape } from "../model/model-folder.ts";
-import { readSafetensors, writeSafetensors, type WeightTensor } from "../safetensors.ts";
+import { readSafetensors, writeSafetensors, type Weights, type WeightTensor } from "../safetensors.ts";
 import { writeAdapterFolder } from "./adapter-folder.ts";
 import type { Trainer } from "./trainer.ts";
 
@@ -17,12 +17,17 @@ const MAX_STEP = 2 ** 24;
  */
 export async function saveWeights(trainer: Trainer, folder: string, baseFolder: string): Promise<void> {
   if (trainer.adapter !== undefined) return writeAdapterFolder(folder, trainer.adapter, baseFolder);
+  await writeModelFolder(folder, trainer.weights, baseFolder);
+}
+
+/** Writes a model folder: weights in one file, and everything else that `baseFolder` holds. */
+export async function writeModelFolder(folder: string, weights: Weights, baseFolder: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   for (const entry of await readdir(baseFolder, { withFileTypes: true })) {
     const isWeights = entry.name.includes(".safetensors");
     if (entry.isFile() && !isWeights) await copyFile(join(baseFolder, entry.name), join(folder, entry.name));
   }
-  await writeSafetensors(join(folder, "model.safetensors"), trainer.weights);
+  await writeSafetensors(join(folder, "model.safetensors"), weights);
 }
 
 /**

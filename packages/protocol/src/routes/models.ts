@@ -53,6 +53,13 @@ const BaseModelFiles = z.object({
   overwrite: z.boolean().default(false),
 });
 
+const DownloadableFile = z.object({
+  name: z.string(),
+  size_bytes: z.int(),
+  sha256: z.string(),
+  presigned_url: z.string(),
+});
+
 export const modelRoutes = {
   /**
    * How to bring the files of a base model: for each that the platform does not have, by its SHA-256, where it goes. Of
@@ -93,10 +100,10 @@ export const modelRoutes = {
     access: "workspace",
     response: TrainedModel.extend({
       platform_url: z.string(),
+      /** Of an adapter the files of the model beneath it; empty for a whole model. */
+      base_files: z.array(DownloadableFile),
       /** Where the files are, for each a URL that lives for 15 minutes. */
-      files: z.array(
-        z.object({ name: z.string(), size_bytes: z.int(), sha256: z.string(), presigned_url: z.string() }),
-      ),
+      files: z.array(DownloadableFile),
     }),
   }),
 };

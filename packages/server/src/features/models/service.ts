@@ -81,12 +81,8 @@ export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
       return {
         ...viewOf(row),
         platform_url: `${parts.url}/${workspace.name}/models/${encodeURIComponent(row.name)}`,
-        files: row.files.map(({ name, key, size_bytes, sha256 }) => ({
-          name,
-          size_bytes,
-          sha256,
-          presigned_url: blobUrls.sign({ method: "GET", key, fileName: name }),
-        })),
+        base_files: row.method === "full" || row.files.length === 0 ? [] : row.base_files.map(downloadable),
+        files: row.files.map(downloadable),
       };
     },
 
@@ -145,6 +141,10 @@ export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
       };
     },
   };
+
+  function downloadable({ name, key, size_bytes, sha256 }: StoredFile) {
+    return { name, size_bytes, sha256, presigned_url: blobUrls.sign({ method: "GET", key, fileName: name }) };
+  }
 
   async function findTrained(workspaceId: string, nameOrId: string) {
     const names = [nameOrId, nameOrId.slice(nameOrId.indexOf(":") + 1)];
