@@ -148,7 +148,13 @@ test("a LoRA checkpoint that was merged with its base answers as the platform's 
   const outcomes = [];
   for (const model of [checkpoint, "my/merged"]) {
     const { resource } = await platform.answerOf(
-      ...["eval", "submit", "configs/eval/multiply-local-openai.toml", "--model", model, "--yes", "--wait"],
+      "eval",
+      "submit",
+      "configs/eval/multiply-local-openai.toml",
+      "--model",
+      model,
+      "--yes",
+      "--wait",
     );
     const { eval_run: run } = resource as { eval_run: { name: string } };
     const rollouts = await recordedRollouts(platform.client, "eval", run.name);
