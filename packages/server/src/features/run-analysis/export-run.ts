@@ -4,6 +4,7 @@ import { sql, type Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
 import type { Platform } from "../../platform.ts";
 import type { RunRow } from "../runs/run-rows.ts";
+import { bodies } from "../worker-api/files.ts";
 import { csvLine } from "./csv.ts";
 
 /** Rows that are in memory at once. */
@@ -98,7 +99,9 @@ async function exportRollouts(parts: Parts, row: RunRow, format: ExportQuery["fo
     if (format === "csv") yield csvLine([...COLUMNS, "created_at"]);
     let after = -1;
     for (let found = await page(after); found.length > 0; found = await page(after)) {
-      if (format === "jsonl") yield* bodies(parts, found);
+      // The records as they are kept: with conversation, tokens and log probabilities. One that is gone breaks the answer
+      // off, so that whoever reads it knows that it is not whole.
+      if (format === "jsonl") yield* bodies(parts.blobs, found);
       else
         for (const one of found)
           yield csvLine([...COLUMNS.map((name) => one[name]), one.created_at.toISOString()]);
@@ -106,19 +109,6 @@ async function exportRollouts(parts: Parts, row: RunRow, format: ExportQuery["fo
     }
   }
   return { rows, body: streamOf(chunks()) };
-}
-
-type Place = { readonly body_key: string; readonly body_start: number; readonly body_end: number };
-
-/** The records as they are kept: one line each, with conversation, tokens and log probabilities. */
-async function* bodies({ blobs }: Parts, places: readonly Place[]): AsyncGenerator<Uint8Array> {
-  for (const { body_key, body_start, body_end } of places) {
-    const found = await blobs.get(body_key, { start: body_start, end: body_end });
-    // The answer breaks off, and whoever reads it knows that it is not whole.
-    if (found === undefined) throw new Error(`the blob ${body_key} is gone`);
-    yield* found.body;
-    yield Buffer.from("\n");
-  }
 }
 
 function streamOf(chunks: AsyncGenerator<string | Uint8Array>): ReadableStream<Uint8Array> {
