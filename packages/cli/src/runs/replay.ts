@@ -157,7 +157,9 @@ function resultOf(replay: Replay, { workspace }: WorkspaceSession): DetailResult
       ...(isOther ? [["Set", settings.join("\n")] as const] : []),
     ],
     tables: [
-      ...(last === undefined ? [] : [{ title: `Step ${last.step}`, table: metricsTable(last) }]),
+      ...(last === undefined
+        ? []
+        : [{ title: `Step ${last.step}`, table: isOther ? otherTable(last) : metricsTable(last) }]),
       ...(earlier.length === 0 ? [] : [{ title: "On the way", table: stepsTable(earlier) }]),
     ],
     extras: workspaceExtras(workspace),
@@ -166,7 +168,7 @@ function resultOf(replay: Replay, { workspace }: WorkspaceSession): DetailResult
 
 function verdict({ equal, steps, set }: Replay): string {
   const compared = steps.filter((one) => one.equal !== null).length;
-  if (equal === null) return `not compared: ${Object.keys(set).join(", ")} differs`;
+  if (equal === null) return `not compared: other settings (${Object.keys(set).join(", ")})`;
   const count = compared === 1 ? "1 step" : `${compared} steps`;
   return equal ? `yes, to the last bit (${count} compared)` : `no (${count} compared)`;
 }
@@ -183,6 +185,15 @@ function metricsTable({ recorded, replayed }: ReplayedStep): Table {
       ],
     ),
     numeric: ["RECORDED", "REPLAYED"],
+  };
+}
+
+/** What another setting makes of the step; nobody expects it to be equal. */
+function otherTable({ recorded, replayed }: ReplayedStep): Table {
+  return {
+    headers: ["METRIC", "RECORDED", "WITH THE SETTING"],
+    rows: SHOWN.map(([key, title]) => [title, exact(recorded[key]), exact(replayed[key])]),
+    numeric: ["RECORDED", "WITH THE SETTING"],
   };
 }
 
