@@ -13,6 +13,9 @@ import { LogEntry } from "./page.ts";
  * a step by its number, a checkpoint by its step.
  */
 
+/** What a worker's name ends with in the lane of replays, where it holds another one than among the runs. */
+export const REPLAY_WORKER_SUFFIX = "-replays";
+
 export const RUN_LEASE_HEADER = "x-osmosis-lease";
 
 /** A file that the worker may fetch: relative URL, size, and SHA-256 in hexadecimal. */

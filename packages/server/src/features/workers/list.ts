@@ -1,4 +1,4 @@
-import type { WorkerInfo } from "@osmosis/protocol";
+import { REPLAY_WORKER_SUFFIX, type WorkerInfo } from "@osmosis/protocol";
 import type { Platform } from "../../platform.ts";
 
 /** So long a worker is shown after it was last heard of. */
@@ -38,14 +38,15 @@ export async function listWorkers({ db, now }: Pick<Platform, "db" | "now">): Pr
     .where("run_shares.lease_expires_at", ">", now())
     .execute();
   const workers = new Map<string, WorkerInfo>();
-  for (const { name, first_seen_at, last_seen_at } of seen) {
+  for (const { name: laneName, first_seen_at, last_seen_at } of seen) {
+    const name = workerOf(laneName);
     // The newest start of a name is the first.
     if (workers.has(name)) continue;
     const times = { started_at: first_seen_at.toISOString(), last_seen_at: last_seen_at.toISOString() };
     workers.set(name, { name, ...times, holds: [] });
   }
   for (const run of runs) {
-    workers.get(run.worker ?? "")?.holds.push({
+    workers.get(workerOf(run.worker ?? ""))?.holds.push({
       type: "run",
       run_name: run.name,
       kind: run.kind,
@@ -65,4 +66,9 @@ export async function listWorkers({ db, now }: Pick<Platform, "db" | "now">): Pr
     });
   }
   return [...workers.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** A worker has a name of its own in the lane of replays. */
+function workerOf(name: string): string {
+  return name.endsWith(REPLAY_WORKER_SUFFIX) ? name.slice(0, -REPLAY_WORKER_SUFFIX.length) : name;
 }
