@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { testRollout } from "../../server/src/testing-worker.ts";
 import { chromiumPath, suiteName } from "./browser.ts";
@@ -61,6 +62,11 @@ describe.skipIf(chromiumPath === undefined)(
       await page.getByText(/^All \d+ metrics$/).click();
       await page.getByRole("button", { name: "rollout/pass_rate" }).click();
       await page.getByRole("figure", { name: "rollout/pass_rate" }).locator("canvas").waitFor();
+      const downloading = page.waitForEvent("download");
+      await page.getByText("rollouts as").getByRole("link", { name: "JSONL" }).click();
+      const download = await downloading;
+      expect(download.suggestedFilename()).toBe(`${name}-rollouts.jsonl`);
+      expect((await readFile(await download.path(), "utf8")).trimEnd().split("\n")).toHaveLength(4);
       await page.close();
     });
 

@@ -142,6 +142,9 @@ export type ExportQuery = z.infer<typeof ExportQuery>;
 export const exportStreams = {
   training: "/api/cli/training-runs/{name}/export",
   evaluation: "/api/cli/eval-runs/{name}/export",
+  /** The same for a link in a browser, which sends no header: the workspace is in the path. */
+  trainingFile: "/api/workspaces/{workspace}/training-runs/{name}/export",
+  evaluationFile: "/api/workspaces/{workspace}/eval-runs/{name}/export",
 } as const;
 
 export const EXPORT_ROWS_HEADER = "x-osmosis-export-rows";

@@ -10,6 +10,7 @@ import { LIVE_MS, isFinal } from "../platform.ts";
 import { Unanswered } from "../problem.tsx";
 import { RolloutTable } from "../rollouts/rollout-table.tsx";
 import { ConfigTables } from "./config-tables.tsx";
+import { ExportLinks } from "./export-links.tsx";
 import { Meter } from "./meter.tsx";
 import { countedIn } from "./pass-rate.tsx";
 import { RunHeading } from "./run-heading.tsx";
@@ -48,7 +49,10 @@ export function EvalRunPage(): ReactElement {
             results === null ? (
               <p className="empty">Waiting for a worker. The numbers come with the first rollouts.</p>
             ) : (
-              <Overview run={run} results={results} attempts={attemptsOf(config)} />
+              <>
+                <Overview run={run} results={results} attempts={attemptsOf(config)} />
+                <ExportLinks kind="eval" run={run.name} />
+              </>
             ),
           rollouts: () => (
             <RolloutTable

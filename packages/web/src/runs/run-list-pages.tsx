@@ -34,12 +34,18 @@ export function OverviewPage(): ReactElement {
 }
 
 export function TrainingListPage(): ReactElement {
+  const { workspace } = usePlace();
   const { offset = 0 } = useSearch({ from: "/page/$workspace/training-runs" });
   const navigate = useNavigate();
   return (
     <main>
       <title>Training runs · Osmosis</title>
       <h1>Training runs</h1>
+      <p>
+        <Link to="/$workspace/compare" params={{ workspace: workspace.name }}>
+          Compare runs
+        </Link>
+      </p>
       <Trainings
         limit={PAGE_SIZE}
         offset={offset}

@@ -12,6 +12,7 @@ import { Chart } from "./chart.tsx";
 import { Checkpoints } from "./checkpoints.tsx";
 import { ConfigTables } from "./config-tables.tsx";
 import { curvesOf, lastOf, timeLeft } from "./curves.ts";
+import { ExportLinks } from "./export-links.tsx";
 import { Findings } from "./findings.tsx";
 import { Meter } from "./meter.tsx";
 import { MetricTable } from "./metric-table.tsx";
@@ -108,6 +109,7 @@ function Overview({ run }: { readonly run: TrainingRun }): ReactElement {
           <MetricTable metrics={metrics.data} />
         </>
       )}
+      <ExportLinks kind="training" run={run.name} />
     </>
   );
 }

@@ -76,8 +76,12 @@ export function runAnalysisRoutes(platform: Platform): Hono<AppEnv> {
   });
 
   const member = [requireUser(platform), requireWorkspace(platform)] as const;
-  app.get(honoPath(streams.training), ...member, (c) => answerExport(platform, c, "training"));
-  app.get(honoPath(streams.evaluation), ...member, (c) => answerExport(platform, c, "evaluation"));
+  for (const path of [streams.training, streams.trainingFile]) {
+    app.get(honoPath(path), ...member, (c) => answerExport(platform, c, "training"));
+  }
+  for (const path of [streams.evaluation, streams.evaluationFile]) {
+    app.get(honoPath(path), ...member, (c) => answerExport(platform, c, "evaluation"));
+  }
   return app;
 }
 
@@ -87,6 +91,8 @@ async function answerExport(platform: Platform, c: Context<AppEnv>, kind: RunKin
   const { rows, body } = await exportRun(platform, row, query);
   return c.body(body, 200, {
     "content-type": query.format === "csv" ? "text/csv; charset=utf-8" : "application/x-ndjson",
+    // A run's name is letters, digits and hyphens.
+    "content-disposition": `attachment; filename="${row.name}-${query.what}.${query.format}"`,
     [EXPORT_ROWS_HEADER]: String(rows),
   });
 }
