@@ -1,5 +1,5 @@
 import { validationFall, slopeOf } from "./trends.ts";
-import { lastSteps, mean, newest, percent, type Rule, type RunHistory } from "./run-history.ts";
+import { hasLearned, lastSteps, mean, newest, percent, type Rule, type RunHistory } from "./run-history.ts";
 import * as limits from "./thresholds.ts";
 
 /** Rules about what a healthy run learns; each is silent while there is too little to judge by. */
@@ -176,10 +176,6 @@ function highShare(rule: {
       };
     },
   };
-}
-
-function hasLearned(history: RunHistory): boolean {
-  return mean(newest(history, "rollout/pass_rate", limits.LEAST_STEPS)) >= limits.LEARNED_PASS_RATE;
 }
 
 /** A policy that has learned its task is sure of itself, and rightly so. */

@@ -1,5 +1,14 @@
 import type { Finding, OutcomeCounts, RolloutOutcome } from "@osmosis/protocol";
-import { lastSteps, median, newest, percent, span, type Rule, type RunHistory } from "./run-history.ts";
+import {
+  hasLearned,
+  lastSteps,
+  median,
+  newest,
+  percent,
+  span,
+  type Rule,
+  type RunHistory,
+} from "./run-history.ts";
 import * as limits from "./thresholds.ts";
 
 /** Rules that tell a sick run, in the order in which a person should read them. */
@@ -75,6 +84,7 @@ export const ALARMS: readonly Rule[] = [
     check(history) {
       const updated = newest(history, "train/updated", limits.SKIPPED_UPDATES);
       if (updated.length < limits.SKIPPED_UPDATES || updated.some((one) => one !== 0)) return undefined;
+      if (hasLearned(history)) return undefined;
       let skipped = 0;
       for (const { metrics } of history.steps.toReversed()) {
         if (metrics["train/updated"] !== 0) break;

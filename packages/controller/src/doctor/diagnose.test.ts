@@ -232,11 +232,12 @@ test("a run that has ended is not alive, and need not be", () => {
   expect(rulesOf(runOf({ ...ended, steps }))).toEqual([]);
 });
 
-test("a policy that has learned its task is not told to explore or to rise", () => {
+test("a policy that has learned its task is not told to explore, to rise or to change", () => {
   const steps = stepsOf(25, (step) => ({
     "rollout/pass_rate": 0.99,
     "rollout/raw_reward": 0.99,
     "train/entropy_loss": step < 10 ? 0.5 : 0.001,
+    "train/updated": step < 20 ? 1 : 0,
   }));
   expect(rulesOf(runOf({ steps }))).toEqual([]);
 });

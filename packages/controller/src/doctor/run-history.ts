@@ -5,6 +5,7 @@ import type {
   TrainingRunConfig,
   TrainingStatus,
 } from "@osmosis/protocol";
+import { LEARNED_PASS_RATE, LEAST_STEPS } from "./thresholds.ts";
 
 /** What the doctor knows about a run; times in milliseconds. */
 export type RunHistory = {
@@ -51,6 +52,11 @@ export function newest({ steps }: RunHistory, key: string, count: number): numbe
     if (value !== undefined) values.unshift(value);
   }
   return values;
+}
+
+/** True when hardly anything is left to learn: then much that is else a bad sign is none. */
+export function hasLearned(history: RunHistory): boolean {
+  return mean(newest(history, "rollout/pass_rate", LEAST_STEPS)) >= LEARNED_PASS_RATE;
 }
 
 export function mean(values: readonly number[]): number {
