@@ -131,6 +131,27 @@ test("a LoRA run is repeated while it goes on", async () => {
   evidence("lora", { shown, at: run.current_step });
 }, 300_000);
 
+test("a run with a teacher and a penalty for leaving its base is repeated to the last bit", async () => {
+  const { name } = await submit("taught", [
+    'method = "lora"',
+    "lora_rank = 8",
+    "max_steps = 3",
+    "kl_coef = 0.1",
+    'teacher_model = "osmosis/tiny-agent"',
+    "teacher_coef = 0.5",
+  ]);
+  const detail = await trainingEnd(platform.client, name);
+  expect(detail.training_run).toMatchObject({ status: "finished", error: null });
+  const { code, shown } = await replay(name, "--step", "2");
+  expect(code).toBe(0);
+  expect(shown).toMatchObject({ step: 2, from_step: 0, equal: true });
+  expect(Object.keys(shown.replayed)).toEqual(
+    expect.arrayContaining(["train/reference_kl/k3", "train/teacher_kl"]),
+  );
+  // The policy has left its base after a step.
+  expect(shown.replayed["train/reference_kl/k3"]).toBeGreaterThan(0);
+}, 300_000);
+
 test("a LoRA checkpoint that was merged with its base answers as the platform's own does", async () => {
   const { name } = await submit("merged", ['method = "lora"', "lora_rank = 8", "max_steps = 2"]);
   await trainingEnd(platform.client, name);

@@ -93,6 +93,8 @@ export const TrainingJob = z.object({
   kind: z.literal("training"),
   ...jobFields,
   config: TrainingRunConfig,
+  /** The model of `[advanced].teacher_model`. */
+  teacher: ModelAssignment.optional(),
   total_steps: z.int(),
   /** Steps that are committed; training goes on with the next one. */
   committed_steps: z.int(),

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { replaySteps, type RunEnd } from "@osmosis/controller";
 import { RolloutRecord, type ReplayJob } from "@osmosis/protocol";
 import type { WorkerTools } from "./execute-run.ts";
+import { openFrozenModels } from "./frozen-models.ts";
 import type { RunLink } from "./platform-link.ts";
 import type { RunLog } from "./run-log.ts";
 import { openTrainedModel } from "./trained-model.ts";
@@ -20,11 +21,14 @@ export async function executeReplay(
   const folder = join(tools.dataFolder, "runs", job.run_id);
   await using opened = new AsyncDisposableStack();
   opened.defer(() => rm(folder, { recursive: true, force: true }));
-  const { model } = await openTrainedModel(job, { tools, opened, folder, log, signal });
+  const parts = { tools, opened, folder, log, signal };
+  const { model, ...place } = await openTrainedModel(job, parts);
+  const frozen = await openFrozenModels(job, place, parts);
   await replaySteps({
     config: job.config,
     ...(job.last_config === null ? {} : { lastConfig: job.last_config }),
     model,
+    ...frozen,
     rowCount: job.row_count,
     totalSteps: job.total_steps,
     from: job.committed_steps,

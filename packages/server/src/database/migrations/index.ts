@@ -8,6 +8,7 @@ import * as runs from "./0013-runs.ts";
 import * as importedModels from "./0014-imported-models.ts";
 import * as replays from "./0020-replays.ts";
 import * as keptCheckpoints from "./0021-kept-checkpoints.ts";
+import * as teachers from "./0022-teachers.ts";
 import * as shares from "./0030-shares.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
@@ -26,5 +27,6 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0014-imported-models": importedModels,
   "0020-replays": replays,
   "0021-kept-checkpoints": keptCheckpoints,
+  "0022-teachers": teachers,
   "0030-shares": shares,
 };

@@ -88,14 +88,19 @@ export async function removeCheckpoints(
 
 /** Those of the trained models that a run needs. */
 export async function modelsInUse(db: Kysely<Tables>, ids: readonly string[]): Promise<Set<string>> {
-  const users = await db
-    .selectFrom("runs")
-    .select(sql<string>`model ->> 'id'`.as("id"))
-    .distinct()
-    .where(sql<string>`model ->> 'id'`, "in", [...ids])
-    .where(needsItsModel())
-    .execute();
-  return new Set(users.map(({ id }) => id));
+  const used = new Set<string>();
+  for (const column of ["model", "teacher"] as const) {
+    const id = sql<string>`${sql.ref(column)} ->> 'id'`;
+    const users = await db
+      .selectFrom("runs")
+      .select(id.as("id"))
+      .distinct()
+      .where(id, "in", [...ids])
+      .where(needsItsModel())
+      .execute();
+    for (const user of users) used.add(user.id);
+  }
+  return used;
 }
 
 /** Whether a row of `runs` may still open its model. */

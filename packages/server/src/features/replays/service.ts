@@ -76,6 +76,7 @@ export async function startReplay(
         dataset_rows: run.dataset_rows,
         row_indexes: null,
         model: jsonb(run.model),
+        teacher: run.teacher === null ? null : jsonb(run.teacher),
         config: jsonb(run.config),
         // No code of the workspace runs, so nothing needs a secret.
         secret_sources: jsonb({}),

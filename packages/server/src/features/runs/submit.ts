@@ -23,6 +23,7 @@ type Resolved = {
   readonly rolloutId: string;
   readonly dataset: UsableDataset;
   readonly model: RunModel;
+  readonly teacher: RunModel | undefined;
   readonly sources: Readonly<Record<string, SecretSource>>;
 };
 
@@ -153,6 +154,14 @@ async function resolve(
       });
     }
   }
+  const teacher = await teacherOf(parts, workspace, submission);
+  if (teacher !== undefined && "problem" in teacher) {
+    issues.push({
+      key: "advanced.teacher_model",
+      message: teacher.problem,
+      ...(teacher.correction === undefined ? {} : { key_correction: teacher.correction }),
+    });
+  }
   if (
     submission.kind === "training" &&
     "dataset" in dataset &&
@@ -165,6 +174,7 @@ async function resolve(
     });
   }
   if (issues.length > 0 || "problem" in dataset || "problem" in model) throw invalidConfig(issues);
+  const taught = teacher !== undefined && "model" in teacher ? teacher.model : undefined;
   const sources = await secretSources(parts, { user, workspace }, submission);
   const rollout = await parts.db
     .selectFrom("rollouts")
@@ -173,7 +183,27 @@ async function resolve(
     .where("name", "=", experiment.rollout)
     .orderBy((by) => by("branch", "=", experiment.branch ?? workspace.defaultBranch), "desc")
     .executeTakeFirst();
-  return { commitSha, rolloutId: rollout?.id ?? "", dataset: dataset.dataset, model: model.model, sources };
+  return {
+    commitSha,
+    rolloutId: rollout?.id ?? "",
+    dataset: dataset.dataset,
+    model: model.model,
+    teacher: taught,
+    sources,
+  };
+}
+
+/** The model of `teacher_model`; undefined where there is none. */
+async function teacherOf(
+  { models }: Pick<Parts, "models">,
+  workspace: WorkspaceAccess,
+  { kind, config }: Submission,
+) {
+  if (kind !== "training" || config.advanced.teacher_model === undefined) return undefined;
+  return await models.resolve(workspace.id, config.advanced.teacher_model, {
+    allowProviders: false,
+    env: config.env,
+  });
 }
 
 /** The rollout and its entrypoint must be in the commit: code comes from what was pushed, never from the caller's disk. */
@@ -233,10 +263,11 @@ async function insert(
   resolved: Resolved,
 ): Promise<string | undefined> {
   const { db, queue, now } = parts;
-  const { commitSha, rolloutId, dataset, model, sources } = resolved;
+  const { commitSha, rolloutId, dataset, model, teacher, sources } = resolved;
   const id = randomUUID();
   return await db.transaction().execute(async (transaction) => {
     await holdModel(transaction, model);
+    if (teacher !== undefined) await holdModel(transaction, teacher);
     const inserted = await transaction
       .insertInto("runs")
       .values({
@@ -268,6 +299,7 @@ async function insert(
               )
             : null,
         model: jsonb(model),
+        teacher: teacher === undefined ? null : jsonb(teacher),
         config: jsonb(config),
         secret_sources: jsonb(sources),
         total_steps: kind === "training" ? stepsOf(config, dataset.rowCount) : null,

@@ -97,17 +97,10 @@ async function keysOfOtherRuns(db: Kysely<Tables>): Promise<Set<string>> {
 
 /** The keys of all model files that a run may still open, or a checkpoint needs beneath it. */
 export async function modelKeysInUse(db: Kysely<Tables>): Promise<string[]> {
-  const ofRuns = await db
-    .selectFrom("runs")
-    .select(
-      sql<string>`jsonb_array_elements((model -> 'base_files') || (model -> 'adapter_files')) ->> 'key'`.as(
-        "key",
-      ),
-    )
-    .distinct()
-    .where(sql<string>`model ->> 'type'`, "=", "local")
-    .where(needsItsModel())
-    .execute();
+  const ofRuns = [];
+  for (const column of ["model", "teacher"] as const) {
+    ofRuns.push(...(await keysOfModels(db, column)));
+  }
   const beneath = await db
     .selectFrom("trained_models")
     .select(sql<string>`jsonb_array_elements(base_files) ->> 'key'`.as("key"))
@@ -115,4 +108,19 @@ export async function modelKeysInUse(db: Kysely<Tables>): Promise<string[]> {
     .where("files_removed_at", "is", null)
     .execute();
   return [...ofRuns, ...beneath].map(({ key }) => key);
+}
+
+function keysOfModels(db: Kysely<Tables>, column: "model" | "teacher") {
+  const model = sql.ref(column);
+  return db
+    .selectFrom("runs")
+    .select(
+      sql<string>`jsonb_array_elements((${model} -> 'base_files') || (${model} -> 'adapter_files')) ->> 'key'`.as(
+        "key",
+      ),
+    )
+    .distinct()
+    .where(sql<string>`${model} ->> 'type'`, "=", "local")
+    .where(needsItsModel())
+    .execute();
 }

@@ -56,6 +56,8 @@ interface RunsTable {
   /** The rows of an evaluation, in order; null for all. */
   row_indexes: Json<readonly number[] | null> | null;
   model: Json<RunModel>;
+  /** Of a training run that distils. */
+  teacher: Json<RunModel | null> | null;
   config: Json<EvalRunConfig | TrainingRunConfig>;
   secret_sources: Json<Readonly<Record<string, SecretSource>>>;
   /** Null for an evaluation. */

@@ -38,6 +38,7 @@ export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
   const training = {
     ...fields,
     config: run.config,
+    ...(run.teacher === null ? {} : { teacher: assignmentOf(parts, run.teacher) }),
     total_steps: run.total_steps ?? 0,
     committed_steps: run.committed_steps,
     state_files: run.state_files.map((file) => fileRef(parts, file)),
