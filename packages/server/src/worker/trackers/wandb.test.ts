@@ -86,6 +86,26 @@ test("a run is made under our id, gets a line for each step, and ends", async ()
   });
 });
 
+test("a stream request has the form of the official client", async () => {
+  await using wandb = await fakeWandb();
+  const tracker = trackerAt(wandb.url);
+  await tracker.open(signal);
+  await tracker.add([stepOf(1, { "a/b": 1.5 })], signal);
+  await tracker.end("finished", signal);
+  const sent = wandb.asked
+    .filter(({ path }) => path.endsWith("file_stream"))
+    .map(({ body }) => body as StreamBody);
+  // What wandb 0.31.0 sent for `log({"a/b": 1.5}, step=1)` and `finish()`, without files that are ours alone.
+  const line = { _runtime: expect.any(Number), _step: 1, "a/b": 1.5, _timestamp: expect.any(Number) };
+  expect(sent).toHaveLength(2);
+  expect(Object.keys(sent[0]?.files ?? {})).toEqual(["wandb-history.jsonl", "wandb-summary.json"]);
+  for (const { offset, content } of Object.values(sent[0]?.files ?? {})) {
+    expect(offset).toBe(0);
+    expect(content.map((text): unknown => JSON.parse(text))).toEqual([line]);
+  }
+  expect(sent[1]).toEqual({ complete: true, exitcode: 0 });
+});
+
 test("another life of the run goes on in the same run, after its last line", async () => {
   await using wandb = await fakeWandb();
   const first = trackerAt(wandb.url);
