@@ -150,6 +150,42 @@ withDatabaseLocation("the checkpoints of a run", (locate) => {
     await run.finish();
   });
 
+  test("one that teaches another run is handed to it, and stays; a teacher that there is not is refused", async () => {
+    const { name, run, keepStep, checkpoints } = await start(1);
+    await keepStep(1, 0.9);
+    await keepStep(2, 0.1);
+    const distil = (teacher_model: string) =>
+      workspace.client.call(trainingRoutes.submit, {
+        body: {
+          experiment_config: experiment(),
+          training_config: { rollout_batch_size: 4 },
+          advanced_config: { teacher_model },
+        },
+      });
+    await expect(distil("nobody")).rejects.toMatchObject({
+      details: {
+        issues: [{ key: "advanced.teacher_model", message: expect.stringContaining("no model nobody") }],
+      },
+    });
+    await distil(`${name}-step-2`);
+    const taught = await claim();
+    if (taught.job.kind !== "training" || taught.job.teacher?.type !== "local") throw new Error("no teacher");
+    expect(taught.job.teacher).toMatchObject({ name: `${name}-step-2`, base_model: "osmosis/tiny-agent" });
+    const [file] = taught.job.teacher.adapter_files;
+    expect(await (await taught.run.get(file?.url ?? "")).text()).toBe("weights 2");
+    await taught.run.finish();
+    await keepStep(3, 0.2);
+    await keepStep(4, 0.2);
+    // What a training run learned from is needed to replay it.
+    expect(await checkpoints()).toEqual([
+      [1, "best"],
+      [2, ""],
+      [3, "removed"],
+      [4, "last"],
+    ]);
+    await run.finish();
+  });
+
   test("an evaluation that is submitted at the same moment gets its model, or hears that it is gone", async () => {
     const { name, run, keepStep } = await start(1);
     await keepStep(1, 0.9);
