@@ -109,7 +109,7 @@ async function batchFor(model: TrainableModel): Promise<TrainingBatch> {
 /** One sampled token, under the weights that are tried, those of the beginning, and the others. */
 type Token = {
   readonly now: number;
-  readonly then: number;
+  readonly before: number;
   readonly sampler: number;
   readonly advantage: number;
   readonly reference: number;
@@ -118,9 +118,9 @@ type Token = {
 
 const { exp, min, max } = Math;
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
-const truncated = ({ then, sampler }: Token): number => min(exp(then - sampler), 2);
+const truncated = ({ before, sampler }: Token): number => min(exp(before - sampler), 2);
 
-/** The documented loss of the tokens of a sequence, before their weight; `mean` is that of all `then`. */
+/** The documented loss of the tokens of a sequence, before their weight; `mean` is that of all `before`. */
 type Documented = (tokens: readonly Token[], mean: number) => number[];
 
 const CASES: readonly [string, object, Documented][] = [
@@ -136,7 +136,7 @@ const CASES: readonly [string, object, Documented][] = [
   [
     "ppo with truncated ratios",
     {},
-    (tokens) => tokens.map((token) => -truncated(token) * exp(token.now - token.then) * token.advantage),
+    (tokens) => tokens.map((token) => -truncated(token) * exp(token.now - token.before) * token.advantage),
   ],
   [
     "gspo",
@@ -150,18 +150,18 @@ const CASES: readonly [string, object, Documented][] = [
     "masked tokens",
     { correction: "token_mask", correction_cap: 1.4 },
     (tokens) =>
-      tokens.map(({ now, then, sampler, advantage }) => {
-        const ratio = exp(then - sampler);
-        return ratio > 1.4 || ratio < 1 / 1.4 ? 0 : -ratio * exp(now - then) * advantage;
+      tokens.map(({ now, before, sampler, advantage }) => {
+        const ratio = exp(before - sampler);
+        return ratio > 1.4 || ratio < 1 / 1.4 ? 0 : -ratio * exp(now - before) * advantage;
       }),
   ],
   [
     "masked sequences",
     { correction: "sequence_mask", correction_cap: 3 },
     (tokens) => {
-      const ratio = exp(sum(tokens.map(({ then, sampler }) => then - sampler)));
+      const ratio = exp(sum(tokens.map(({ before, sampler }) => before - sampler)));
       const weight = ratio > 3 || ratio < 1 / 3 ? 0 : ratio;
-      return tokens.map(({ now, then, advantage }) => -weight * exp(now - then) * advantage);
+      return tokens.map(({ now, before, advantage }) => -weight * exp(now - before) * advantage);
     },
   ],
   [
@@ -178,8 +178,8 @@ const CASES: readonly [string, object, Documented][] = [
     { kl_coef: 0.7, kl_estimator: "k1" },
     (tokens) =>
       tokens.map((token) => {
-        const advantage = token.advantage - 0.7 * (token.then - token.reference);
-        return -truncated(token) * exp(token.now - token.then) * advantage;
+        const advantage = token.advantage - 0.7 * (token.before - token.reference);
+        return -truncated(token) * exp(token.now - token.before) * advantage;
       }),
   ],
   [
@@ -187,8 +187,8 @@ const CASES: readonly [string, object, Documented][] = [
     { teacher_model: "other", teacher_coef: 0.4 },
     (tokens) =>
       tokens.map((token) => {
-        const advantage = token.advantage + 0.4 * (token.teacher - token.then);
-        return -truncated(token) * exp(token.now - token.then) * advantage;
+        const advantage = token.advantage + 0.4 * (token.teacher - token.before);
+        return -truncated(token) * exp(token.now - token.before) * advantage;
       }),
   ],
   [
@@ -196,8 +196,8 @@ const CASES: readonly [string, object, Documented][] = [
     { entropy_coef: 0.3 },
     (tokens, mean) =>
       tokens.map((token) => {
-        const advantage = token.advantage - 0.3 * (token.then - mean);
-        return -truncated(token) * exp(token.now - token.then) * advantage;
+        const advantage = token.advantage - 0.3 * (token.before - mean);
+        return -truncated(token) * exp(token.now - token.before) * advantage;
       }),
   ],
 ];
@@ -209,7 +209,7 @@ test.each(CASES)(
     await using model = await service.createModel({ folder: base }, FULL);
     const batch = await batchFor(model);
     const { data_B } = batch;
-    const { logprobs_B_T: then_B_T } = await model.forward(data_B, CROSS_ENTROPY);
+    const { logprobs_B_T: before_B_T } = await model.forward(data_B, CROSS_ENTROPY);
     const other_B_T = await reference.logprobs(data_B);
     const config = trainingConfig(advanced);
 
@@ -230,7 +230,7 @@ test.each(CASES)(
             : [
                 {
                   now: logprobs_B_T[b]?.[t] ?? NaN,
-                  then: then_B_T[b]?.[t] ?? NaN,
+                  before: before_B_T[b]?.[t] ?? NaN,
                   sampler: samplerLogprobs_T[t] ?? NaN,
                   advantage: advantages_T[t] ?? NaN,
                   reference: other_B_T[b]?.[t] ?? NaN,
@@ -239,8 +239,8 @@ test.each(CASES)(
               ],
         ),
       );
-      const then = tokens_B.flat().map((token) => token.then);
-      const mean = sum(then) / then.length;
+      const before = tokens_B.flat().map((token) => token.before);
+      const mean = sum(before) / before.length;
       return sum(tokens_B.flatMap((tokens) => documented(tokens, mean))) / 30;
     };
     const norm = async (): Promise<number> =>
@@ -249,7 +249,7 @@ test.each(CASES)(
     const metrics = await addGradient(model);
     const ownNorm = await norm();
     expect(ownNorm).toBeGreaterThan(0.01);
-    expect(metrics["train/loss"]).toBeCloseTo(lossAt(then_B_T), 5);
+    expect(metrics["train/loss"]).toBeCloseTo(lossAt(before_B_T), 5);
 
     // Along three directions, each the gradient of something: the inner product is in the norm of the sum.
     const directions: ((to: TrainableModel) => Promise<unknown>)[] = [
