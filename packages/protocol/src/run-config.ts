@@ -149,6 +149,8 @@ export const TrainingAdvanced = z.strictObject({
     .optional(),
   /** Secret of `[secrets].required` that holds the trainer's API key. */
   trainer_api_key: SecretName.optional(),
+  /** How the trainer adds up losses, where that cannot be measured: a sum, or an average of one kind. */
+  trainer_reduction: z.enum(["sum", "batch_mean", "sequence_mean", "token_mean"]).optional(),
   /** What the trainer calls the base model, where its name differs from the platform's. */
   trainer_model: z.string().min(1).optional(),
 

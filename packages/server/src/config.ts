@@ -1,5 +1,6 @@
+import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { OsmosisError } from "@osmosis/protocol";
+import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import { z } from "zod";
 
 /** Everything that a server is told from outside, parsed once. */
@@ -18,6 +19,8 @@ export interface ServerConfig {
   masterKey: string | undefined;
   /** How long a silent worker keeps what it holds. */
   leaseSeconds: number;
+  /** The trainer of runs that choose none; without it the engine of the worker. */
+  trainer?: { url: string; api_key?: string };
   /** The workspace template that new repositories are seeded from. */
   templateFolder: string;
   /** The base models that ship with the server: a folder for each. */
@@ -37,6 +40,10 @@ const Environment = z.object({
   OSMOSIS_PUBLIC_URL: z
     .url({ protocol: /^https?$/, error: "must be a URL such as https://osmosis.example.com" })
     .optional(),
+  OSMOSIS_TRAINER_URL: z
+    .url({ protocol: /^https?$/, error: "must be a URL such as https://trainer.example.com" })
+    .optional(),
+  OSMOSIS_TRAINER_API_KEY_FILE: z.string().optional(),
   OSMOSIS_MASTER_KEY: z.base64({ error: "must be base64, as of `openssl rand -base64 32`" }).optional(),
   OSMOSIS_LEASE_SECONDS: z.coerce
     .number({ error: "must be a number of seconds from 1 to 3600" })
@@ -44,6 +51,24 @@ const Environment = z.object({
     .max(3600)
     .default(30),
 });
+
+/** The key is in a file, so that no list of processes or variables shows it. */
+function trainerOf(variables: z.infer<typeof Environment>): Pick<ServerConfig, "trainer"> {
+  const { OSMOSIS_TRAINER_URL: url, OSMOSIS_TRAINER_API_KEY_FILE: file } = variables;
+  if (url === undefined) return {};
+  if (file === undefined) return { trainer: { url } };
+  try {
+    return { trainer: { url, api_key: readFileSync(file, "utf8").trim() } };
+  } catch (error) {
+    throw new OsmosisError(
+      "VALIDATION",
+      `OSMOSIS_TRAINER_API_KEY_FILE cannot be read: ${errorMessage(error)}.`,
+      {
+        hint: "Correct the variable, or unset it.",
+      },
+    );
+  }
+}
 
 const repositoryFolder = resolve(import.meta.dirname, "../../..");
 
@@ -67,6 +92,7 @@ export function readConfig(
     publicUrl: variables.OSMOSIS_PUBLIC_URL?.replace(/\/+$/, ""),
     masterKey: variables.OSMOSIS_MASTER_KEY,
     leaseSeconds: variables.OSMOSIS_LEASE_SECONDS,
+    ...trainerOf(variables),
     templateFolder: join(repositoryFolder, "templates/workspace"),
     modelsFolder: join(repositoryFolder, "packages/engine/models"),
     webFolder: join(repositoryFolder, "packages/web/dist"),

@@ -22,9 +22,12 @@ export async function downloadAdapter(
   folder: string,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const parts = /^tinker:\/\/([^/]+)\/([^/]+)\/([^/]+)$/.exec(path);
+  // The kind is missing in the paths of some servers.
+  const parts = /^tinker:\/\/([^/]+)\/(?:([^/]+)\/)?([^/]+)$/.exec(path);
   if (parts === null) return false;
-  const [run = "", kind = "", name = ""] = parts.slice(1).map(encodeURIComponent);
+  const [run = "", kind = "sampler_weights", name = ""] = parts
+    .slice(1)
+    .map((part: string | undefined) => (part === undefined ? undefined : encodeURIComponent(part)));
   // Tinker names a checkpoint with its kind, SkyRL without.
   const archive =
     (await wire.download(`/training_runs/${run}/checkpoints/${kind}/${name}/archive`, signal)) ??

@@ -47,7 +47,7 @@ export async function openHandle(
     base_model: baseModel,
     ...lora,
   };
-  const created = await (await wire.start("/create_model", { json }, signal)).result();
+  const created = await (await wire.start("/create_model", { json }, signal).catch(explain)).result();
   const { model_id: id } = readAnswer(created, TinkerModelCreated);
   if (method.type === "lora" && method.alpha !== WIRE_ALPHA) await requireAlpha(session, id, method.alpha);
   let lastSeqId = 0;
@@ -83,6 +83,16 @@ export async function openHandle(
       return accepted;
     },
   };
+}
+
+/** A trainer that knows adapters only misses the settings of one. */
+function explain(error: unknown): never {
+  if (!(error instanceof OsmosisError) || error.code !== "VALIDATION" || !/lora/i.test(error.message))
+    throw error;
+  throw new OsmosisError("VALIDATION", `The trainer cannot make such a model. ${error.message}`, {
+    hint: 'A trainer may know adapters only: [advanced].method = "lora".',
+    cause: error,
+  });
 }
 
 function isConflict(error: unknown): boolean {

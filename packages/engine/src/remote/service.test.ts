@@ -190,7 +190,10 @@ describe("a trainer that", () => {
       code: "NETWORK",
       message: expect.stringContaining("something else"),
     });
-    await expect(open()).rejects.toMatchObject({ code: "NOT_FOUND", hint: expect.stringContaining("It has other.") });
+    await expect(open()).rejects.toMatchObject({
+      code: "NOT_FOUND",
+      hint: expect.stringContaining("It has other."),
+    });
   });
 
   test("refuses a request takes no further ones for that model: their numbers would wait for ever", async () => {

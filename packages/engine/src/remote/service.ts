@@ -157,10 +157,11 @@ async function measure(
 }
 
 async function targetOf(
-  { id: session_id, wire, signal, nextSampling }: RemoteSession,
+  session: RemoteSession,
   weights: { readonly base_model: string } | { readonly model_path: string },
 ): Promise<SamplingTarget> {
-  const body = { session_id, sampling_session_seq_id: nextSampling(), ...weights };
+  const { id: session_id, wire, signal } = session;
+  const body = { session_id, sampling_session_seq_id: session.nextSampling(), ...weights };
   const created = await wire.post("/create_sampling_session", body, TinkerSamplingSessionCreated, signal);
   return { samplingSession: created.sampling_session_id, version: 0 };
 }

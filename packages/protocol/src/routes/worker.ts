@@ -71,6 +71,8 @@ const jobFields = {
   commit_sha: z.string(),
   env: z.record(z.string(), z.string()),
   secrets: z.record(z.string(), z.string()),
+  /** The platform's own trainer; without it, what trains is the worker's engine. */
+  trainer: z.object({ url: z.string(), api_key: z.string().optional() }).optional(),
   model: ModelAssignment,
   row_count: z.int(),
 };

@@ -1,11 +1,17 @@
 import { join } from "node:path";
 import type { ModelSource, TrainableModel, TrainingService } from "@osmosis/engine";
 import { OsmosisError, type ModelAssignment, type ReplayJob, type TrainingJob } from "@osmosis/protocol";
+import { openTrainer } from "./choose-trainer.ts";
 import type { FileCache } from "./file-cache.ts";
 import type { RunLog } from "./run-log.ts";
 
-type Parts = {
-  readonly tools: { readonly files: FileCache; readonly openService: () => Promise<TrainingService> };
+/** What opening a model needs of a run. */
+export type ModelParts = {
+  readonly tools: {
+    readonly files: FileCache;
+    readonly openService: () => Promise<TrainingService>;
+    readonly fetch?: typeof fetch;
+  };
   /** Closes what is put into it when the run ends. */
   readonly opened: AsyncDisposableStack;
   /** The run's own folder. */
@@ -15,14 +21,14 @@ type Parts = {
 };
 
 /**
- * The model of a job with the state of its last committed step loaded, and where it was opened from.
+ * The model of a job with the state of its last committed step loaded, where it was opened from, and by whom.
  *
  * @throws OsmosisError `VALIDATION` for a hosted model.
  */
 export async function openTrainedModel(
   job: TrainingJob | ReplayJob,
-  parts: Parts,
-): Promise<{ model: TrainableModel; source: ModelSource }> {
+  parts: ModelParts,
+): Promise<{ model: TrainableModel; source: ModelSource; service: TrainingService }> {
   if (job.model.type === "provider") {
     throw new OsmosisError(
       "VALIDATION",
@@ -33,7 +39,8 @@ export async function openTrainedModel(
     );
   }
   const source = await localModel(job.model, parts);
-  const service = parts.opened.use(await parts.tools.openService());
+  const notice = (text: string) => parts.log.write("info", "trainer", text);
+  const service = parts.opened.use(await openTrainer(job, source, { tools: parts.tools, notice }));
   const { advanced } = job.config;
   const model = parts.opened.use(
     await service.createModel(source, {
@@ -53,13 +60,17 @@ export async function openTrainedModel(
     await model.loadState(state);
     parts.log.write("info", "prepare", `Going on after step ${job.committed_steps} of ${job.total_steps}`);
   }
-  return { model, source };
+  return { model, source, service };
 }
 
 /** The model's files in a folder that the engine can open; a trained adapter beside its base. */
 export async function localModel(
   model: Extract<ModelAssignment, { type: "local" }>,
-  { tools, folder, signal }: Parts,
+  {
+    tools,
+    folder,
+    signal,
+  }: Pick<ModelParts, "folder" | "signal"> & { readonly tools: { readonly files: FileCache } },
 ): Promise<ModelSource> {
   const base = await tools.files.folderOf(model.base_files, join(folder, "model", "base"), signal);
   if (model.adapter_files.length === 0) return { folder: base };

@@ -31,6 +31,7 @@ export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
     commit_sha: run.commit_sha,
     env: { ...run.config.env },
     secrets,
+    ...(parts.config.trainer !== undefined && { trainer: parts.config.trainer }),
     model: assignmentOf(parts, run.model),
     row_count: run.row_indexes?.length ?? run.dataset_rows,
   };
