@@ -19,8 +19,8 @@ export const ALARMS: readonly Rule[] = [
       if (status !== "failed" && status !== "crashed") return undefined;
       return {
         title: `The run has ${status}`,
-        evidence: `${error ?? "It gave no reason."} ${steps.length} steps are committed.`,
-        values: { committed_steps: steps.length },
+        evidence: `${error ?? "It gave no reason."} ${committed(steps)} steps are committed.`,
+        values: { committed_steps: committed(steps) },
         steps: null,
         what_to_do:
           "Read the end of its log, remove the cause, and submit it again. Its checkpoints are models that stay.",
@@ -68,8 +68,8 @@ export const ALARMS: readonly Rule[] = [
       if (lost < limits.LOST_WORKERS) return undefined;
       return {
         title: `The run has lost its worker ${lost} times`,
-        evidence: `It was handed out ${attempts} times and has ${steps.length} committed steps; a healthy run is handed out once.`,
-        values: { attempts, committed_steps: steps.length },
+        evidence: `It was handed out ${attempts} times and has ${committed(steps)} committed steps; a healthy run is handed out once.`,
+        values: { attempts, committed_steps: committed(steps) },
         steps: null,
         what_to_do:
           "Look in the log for what happened before each hand-over. The usual cause is too little memory.",
@@ -125,6 +125,10 @@ export const ALARMS: readonly Rule[] = [
     },
   },
 ];
+
+function committed(steps: RunHistory["steps"]): number {
+  return steps.at(-1)?.step ?? 0;
+}
 
 /** The step under way, measured by the steps that are done; only the worker knows in which of its phases it is. */
 function stalledStep(history: RunHistory): ReturnType<Rule["check"]> {

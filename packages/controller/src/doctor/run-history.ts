@@ -22,7 +22,7 @@ export type RunHistory = {
   /** How often it was handed to a worker. */
   readonly attempts: number;
   readonly config: Pick<TrainingRunConfig, "training" | "advanced">;
-  /** The committed steps, in order. */
+  /** Committed steps, in order: the first, the newest and the validated ones at least. */
   readonly steps: readonly CommittedStep[];
   /** Training rollouts of the step under way. */
   readonly open: { readonly rollouts: number; readonly rewarded: number; readonly newestAt: number | null };

@@ -1,7 +1,9 @@
 import {
   EXPORT_ROWS_HEADER,
+  RUN_LEASE_HEADER,
   RolloutRecord,
   analysisRoutes,
+  committedStepsRoute,
   exportStreams,
   fillPath,
   trainingRoutes,
@@ -10,7 +12,9 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { startTestServer, type TestServer } from "../../testing.ts";
 import { createTestWorker, testRollout } from "../../testing-worker.ts";
 import { createTestWorkspace, type TestWorkspace } from "../../testing-workspace.ts";
+import { getRun } from "../runs/run-rows.ts";
 import { csvLine } from "./csv.ts";
+import { runHistory } from "./run-history.ts";
 
 let server: TestServer;
 let workspace: TestWorkspace;
@@ -46,7 +50,7 @@ async function trainingRun(advanced: object = {}) {
   const worker = createTestWorker({ url: server.url, workerSecret: server.platform.workerSecret });
   const job = await worker.claim(20_000);
   if (job?.run_name !== name) throw new Error("the worker got another run, or none");
-  return { name, run: worker.run(job) };
+  return { name, job, run: worker.run(job) };
 }
 
 const doctor = (name: string) => workspace.client.call(analysisRoutes.doctor, { params: { name } });
@@ -240,6 +244,57 @@ describe("exports", () => {
     expect((await server.json("GET", path, { headers: workspace.headers })).status).toBe(404);
     expect((await server.request("GET", path)).status).toBe(400);
   });
+});
+
+describe("committed steps for a worker", () => {
+  test("the holder of the lease gets those after a step, nobody else any", async () => {
+    const { name, run, job } = await trainingRun();
+    for (let step = 1; step <= 3; step++) await run.commit(step, { metrics: { "train/loss": step } });
+    const ask = async (lease: string) =>
+      await server.json("GET", `${fillPath(committedStepsRoute.path, { run_id: job.run_id })}?after=1`, {
+        token: server.platform.workerSecret,
+        headers: { [RUN_LEASE_HEADER]: lease },
+      });
+    expect(await ask(job.lease_token)).toMatchObject({
+      status: 200,
+      body: {
+        steps: [
+          { step: 2, metrics: { "train/loss": 2 } },
+          { step: 3, metrics: { "train/loss": 3 } },
+        ],
+      },
+    });
+    expect((await ask("another")).status).toBe(409);
+    await run.finish();
+    expect((await ask(job.lease_token)).status).toBe(409);
+    // The same rows by a link of the browser, which names the workspace in its path.
+    const file = fillPath(exportStreams.trainingFile, { workspace: workspace.name, name });
+    const answer = await server.request("GET", file);
+    expect((await answer.text()).trimEnd().split("\n")).toHaveLength(3);
+    expect(answer.headers.get("content-disposition")).toBe(`attachment; filename="${name}-metrics.jsonl"`);
+    const foreign = fillPath(exportStreams.trainingFile, { workspace: "another", name });
+    expect((await server.request("GET", foreign)).status).toBe(404);
+  });
+
+  test("the doctor of a long run reads its beginning, its end and its validations", async () => {
+    const { name, run } = await trainingRun();
+    for (let step = 1; step <= 240; step++) {
+      const validated = step === 20 ? { "eval/validation/pass_rate": 0.5 } : {};
+      await run.commit(step, { metrics: { "rollout/raw_reward": step, ...validated } });
+    }
+    const row = await getRun(server.platform.db, await access(), { kind: "training", nameOrId: name });
+    const { steps } = await runHistory(server.platform.db, row, { now: new Date(), leaseSeconds: 30 });
+    expect(steps.map(({ step }) => step)).toEqual([
+      ...Array.from({ length: 10 }, (_, index) => index + 1),
+      20,
+      ...Array.from({ length: 200 }, (_, index) => index + 41),
+    ]);
+    expect((await doctor(name)).latest_step).toBe(240);
+    await run.finish();
+  });
+
+  const access = async () =>
+    await server.platform.workspaces.accessByName(server.platform.owner.id, workspace.name);
 });
 
 test("a cell that a spreadsheet would calculate is text, and a number is a number", () => {

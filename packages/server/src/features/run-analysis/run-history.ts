@@ -4,6 +4,9 @@ import { sql, type Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
 import type { RunRow } from "../runs/run-rows.ts";
 
+/** A page that is open asks again and again, and a run may have thousands of steps: no rule needs all of them. */
+const FIRST_STEPS = 10;
+const NEWEST_STEPS = 200;
 const EXAMPLES = 5;
 /** Steps in which examples are looked for. */
 const EXAMPLE_STEPS = 10;
@@ -18,6 +21,13 @@ export async function runHistory(
     .selectFrom("run_steps")
     .select(["step", "metrics", "created_at"])
     .where("run_id", "=", row.id)
+    .where((by) =>
+      by.or([
+        by("step", "<=", FIRST_STEPS),
+        by("step", ">", row.committed_steps - NEWEST_STEPS),
+        sql<boolean>`jsonb_exists(metrics, 'eval/validation/pass_rate')`,
+      ]),
+    )
     .orderBy("step")
     .execute();
   const open = await db
