@@ -9,7 +9,7 @@ export { tokenLoss } from "./losses.ts";
 export type { TokenLoss } from "./losses.ts";
 export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config.ts";
 export type { ModelConfig } from "./model-config.ts";
-export { REDUCTIONS } from "./remote/calibration.ts";
+export { REDUCTIONS, measureConvention } from "./remote/calibration.ts";
 export type { Reduction } from "./remote/calibration.ts";
 export { ModelLost } from "./remote/model-lost.ts";
 export { REFERENCE_FILE, readReference } from "./remote/reference.ts";
@@ -35,4 +35,5 @@ export type {
   TrainingService,
 } from "./service.ts";
 export { mergeAdapterFolder } from "./training/merge-folder.ts";
+export { tokenIdMismatch } from "./token-ids.ts";
 export type { ParsedAnswer, ParsedToolCall } from "./tool-call-text.ts";

@@ -1,6 +1,12 @@
 import { join } from "node:path";
-import type { ModelSource, Scorer, TrainingService } from "@osmosis/engine";
-import type { ReplayJob, TrainingJob } from "@osmosis/protocol";
+import {
+  readModelConfig,
+  tokenIdMismatch,
+  type ModelSource,
+  type Scorer,
+  type TrainingService,
+} from "@osmosis/engine";
+import { OsmosisError, type ReplayJob, type TrainingJob } from "@osmosis/protocol";
 import { localModel, type ModelParts } from "./trained-model.ts";
 
 /** Models that an update compares the policy with. */
@@ -9,6 +15,8 @@ export type FrozenModels = { readonly reference?: Scorer; readonly teacher?: Sco
 /**
  * Opens the models that the configuration of a job compares the policy with: the one that training began with, where the
  * divergence from it counts, and the teacher.
+ *
+ * @throws OsmosisError `VALIDATION` for a teacher whose token ids mean something else than the model's.
  */
 export async function openFrozenModels(
   job: TrainingJob | ReplayJob,
@@ -20,23 +28,25 @@ export async function openFrozenModels(
     job.config.advanced.kl_coef > 0 ? opened.use(await service.openScorer(source)) : undefined;
   if (job.teacher?.type !== "local") return reference === undefined ? {} : { reference };
   log.write("info", "prepare", `Loading teacher ${job.teacher.name}`);
-  const own = tokenizerOf(job.model);
-  const other = tokenizerOf(job.teacher);
-  if (own !== other) {
+  const at = await localModel(job.teacher, { ...parts, folder: join(folder, "teacher") });
+  const mismatch = await tokenIdMismatch(source.folder, at.folder);
+  if (mismatch !== undefined) {
+    throw new OsmosisError(
+      "VALIDATION",
+      `${job.teacher.name} cannot teach ${job.model.name}: their tokenizers differ, ${mismatch}.`,
+      { hint: "Name a teacher of the same model family in [advanced].teacher_model." },
+    );
+  }
+  const [reads, needs] = (await Promise.all([at, source].map((one) => readModelConfig(one.folder)))).map(
+    (config) => config.contextLength,
+  );
+  if (reads !== undefined && needs !== undefined && reads < needs) {
     log.write(
       "warning",
       "prepare",
-      `${job.teacher.name} has another tokenizer.json than ${job.model.name}: it is asked about token ids, so unless ` +
-        "both mean the same, what it teaches is noise.",
+      `The teacher reads ${reads} tokens at most, the policy ${needs}: a longer conversation would end the run.`,
     );
   }
-  const at = await localModel(job.teacher, { ...parts, folder: join(folder, "teacher") });
   const teacher = opened.use(await service.openScorer(at));
   return { ...(reference === undefined ? {} : { reference }), teacher };
-}
-
-function tokenizerOf(model: TrainingJob["model"]): string | undefined {
-  return model.type === "local"
-    ? model.base_files.find((file) => file.name === "tokenizer.json")?.sha256
-    : undefined;
 }

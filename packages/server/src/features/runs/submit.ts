@@ -200,10 +200,16 @@ async function teacherOf(
   { kind, config }: Submission,
 ) {
   if (kind !== "training" || config.advanced.teacher_model === undefined) return undefined;
-  return await models.resolve(workspace.id, config.advanced.teacher_model, {
-    allowProviders: false,
+  const found = await models.resolve(workspace.id, config.advanced.teacher_model, {
+    allowProviders: true,
     env: config.env,
   });
+  if ("problem" in found || found.model.type === "local") return found;
+  return {
+    problem:
+      `${found.model.name} is a model of a hosted provider, which tells no log probabilities of given tokens; ` +
+      "name a base model or a trained one",
+  };
 }
 
 /** The rollout and its entrypoint must be in the commit: code comes from what was pushed, never from the caller's disk. */

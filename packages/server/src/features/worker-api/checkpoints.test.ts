@@ -167,6 +167,11 @@ withDatabaseLocation("the checkpoints of a run", (locate) => {
         issues: [{ key: "advanced.teacher_model", message: expect.stringContaining("no model nobody") }],
       },
     });
+    await expect(distil("openai/large")).rejects.toMatchObject({
+      details: {
+        issues: [{ key: "advanced.teacher_model", message: expect.stringContaining("no log probabilities") }],
+      },
+    });
     await distil(`${name}-step-2`);
     const taught = await claim();
     if (taught.job.kind !== "training" || taught.job.teacher?.type !== "local") throw new Error("no teacher");
