@@ -52,6 +52,9 @@ async function fakeMlflow() {
       case "POST runs/log-batch": {
         only("run_id", "metrics", "params");
         const metrics = (body["metrics"] ?? []) as Metric[];
+        for (const { key } of metrics) {
+          if (!/^[\w\-.: /]{1,250}$/.test(key) || /\/\/|\/$/.test(key)) throw new Error(`the name ${key}`);
+        }
         const params = (body["params"] ?? []) as unknown[];
         if (metrics.length > 1000 || params.length > 100) throw new Error("too large a batch");
         state.metrics.push(...metrics);
@@ -111,6 +114,25 @@ test("a run is made with its settings, gets its steps, and ends", async () => {
   });
 });
 
+test("a name that MLflow would refuse is written with letters that it takes", async () => {
+  await using mlflow = await fakeMlflow();
+  const tracker = trackerAt(mlflow.url);
+  await tracker.open(signal);
+  const odd = ["f1 (%)", "größe", "a//b", "trailing/", "x".repeat(400)];
+  await tracker.add(
+    [stepOf(1, Object.fromEntries(odd.map((name) => [`rollout/component/${name}`, 1])))],
+    signal,
+  );
+  expect(mlflow.faults).toEqual([]);
+  expect(mlflow.state.metrics.map(({ key }) => key.slice(0, 40))).toEqual([
+    "rollout/component/f1 ___",
+    "rollout/component/gr__e",
+    "rollout/component/a/_/b",
+    "rollout/component/trailing/_",
+    `rollout/component/${"x".repeat(22)}`,
+  ]);
+});
+
 test("another life of the run goes on in the same run of MLflow, after the last step that it has", async () => {
   await using mlflow = await fakeMlflow();
   await trackerAt(mlflow.url).open(signal);
@@ -151,7 +173,17 @@ test.skipIf(python === undefined)(
     const second = mlflowTracker({ ...real(server.url), now: Date.now });
     expect(await second.open(signal)).toEqual({ lastStep: 2 });
     // Sent twice, kept once.
-    await second.add([stepOf(2), stepOf(3, { "rollout/raw_reward": 0.3, "rollout/outcome/ok": 8 })], signal);
+    await second.add(
+      [
+        stepOf(2),
+        stepOf(3, {
+          "rollout/raw_reward": 0.3,
+          "rollout/component/f1 (%)/mean": 8,
+          "rollout/component/größe//b": 1,
+        }),
+      ],
+      signal,
+    );
     await second.end("finished", signal);
 
     const ask = async (path: string, body?: object): Promise<unknown> => {

@@ -14,6 +14,7 @@ const RUN_TAG = "osmosis.run_id";
 const MOST_METRICS = 1000;
 const MOST_PARAMETERS = 100;
 const LONGEST_PARAMETER = 500;
+const LONGEST_NAME = 250;
 
 const STATUS: Readonly<Record<TrackedEnd, string>> = {
   finished: "FINISHED",
@@ -125,7 +126,20 @@ function isAnswer(error: unknown, code: string): boolean {
 }
 
 function metricsOf({ step, metrics, committedAt }: TrackedStep) {
-  return Object.entries(metrics).map(([key, value]) => ({ key, value, timestamp: committedAt, step }));
+  return Object.entries(metrics).map(([key, value]) => ({
+    key: nameOf(key),
+    value,
+    timestamp: committedAt,
+    step,
+  }));
+}
+
+/** Parts of a reward are named by graders, in letters that MLflow refuses together with the whole batch. */
+function nameOf(key: string): string {
+  return key
+    .replaceAll(/[^\w\-. /]/g, "_")
+    .replaceAll(/\/+(?=\/|$)/g, "/_")
+    .slice(0, LONGEST_NAME);
 }
 
 function parametersOf({ config }: TrackedRun) {
