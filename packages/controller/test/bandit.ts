@@ -83,6 +83,8 @@ export function openBandit(codec: ChatCodec): Bandit {
   let moments: Record<string, { m: number[]; v: number[] }> = {};
   let steps = 0;
   let sampling: Table = {};
+  /** Prompts that were sampled since it was opened; those of its training before are in the weights. */
+  const prompts = new Set<string>();
   let weightsVersion = 0;
   let gradient: Table = {};
 
@@ -94,7 +96,7 @@ export function openBandit(codec: ChatCodec): Bandit {
     const digit = digits.indexOf(tokens_T[at] ?? -1);
     const rest = tokens_T.slice(at + 1);
     const prompt = codec.decode(tokens_T.slice(0, at));
-    if (digit < 0 || rest.length !== 1 || rest[0] !== stop || !(prompt in sampling)) {
+    if (digit < 0 || rest.length !== 1 || rest[0] !== stop || !(prompts.has(prompt) || prompt in weights)) {
       throw new Error(`this was never sampled: ${JSON.stringify(codec.decode(tokens_T))}`);
     }
     return { at, digit, prompt };
@@ -147,6 +149,7 @@ export function openBandit(codec: ChatCodec): Bandit {
     async sample({ prompt_T, temperature, seed, maxTokens }) {
       if (maxTokens < 2) throw new Error("an answer has two tokens");
       const prompt = codec.decode(prompt_T);
+      prompts.add(prompt);
       const logits = rowOf(sampling, prompt);
       const logprobs = logSoftmax(logits, temperature === 0 ? 1 : temperature);
       let rest = randomFrom(seed)();

@@ -294,6 +294,14 @@ export const TrainingRunConfig = z
         message: "needs the secret WANDB_API_KEY, which [secrets].required does not list",
       });
     }
+    const { group_min_size: least } = config.advanced;
+    if (least > config.training.n_samples_per_prompt) {
+      context.addIssue({
+        code: "custom",
+        path: ["advanced", "group_min_size"],
+        message: `is ${least}, but a group has ${config.training.n_samples_per_prompt} rollouts (training.n_samples_per_prompt)`,
+      });
+    }
     const { trainer_api_key: key } = config.advanced;
     if (key !== undefined && !config.secrets.required.includes(key)) {
       context.addIssue({

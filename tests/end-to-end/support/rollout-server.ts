@@ -5,14 +5,26 @@ import { createInterface } from "node:readline";
 import { join } from "node:path";
 import { CHECKOUT } from "./command.ts";
 
+export type RolloutChild = AsyncDisposable & { readonly url: string; readonly token: string };
+
 /** The template's multiply rollout as a child process, with the SDK of this checkout. */
-export async function startTemplateRollout(): Promise<
-  AsyncDisposable & { readonly url: string; readonly token: string }
-> {
+export function startTemplateRollout(): Promise<RolloutChild> {
+  return startRollout(join(CHECKOUT, "templates/workspace/rollouts/multiply-local-openai/main.ts"));
+}
+
+/** A rollout server as a child process. */
+export async function startRollout(
+  main: string,
+  environment: Readonly<Record<string, string>> = {},
+): Promise<RolloutChild> {
   const token = randomUUID();
-  const main = join(CHECKOUT, "templates/workspace/rollouts/multiply-local-openai/main.ts");
   const child = spawn(process.execPath, [main], {
-    env: { PATH: process.env["PATH"], _OSMOSIS_ROLLOUT_PORT: "0", _OSMOSIS_ROLLOUT_SERVER_TOKEN: token },
+    env: {
+      PATH: process.env["PATH"],
+      _OSMOSIS_ROLLOUT_PORT: "0",
+      _OSMOSIS_ROLLOUT_SERVER_TOKEN: token,
+      ...environment,
+    },
     stdio: ["ignore", "ignore", "pipe"],
   });
   const ended = once(child, "exit");

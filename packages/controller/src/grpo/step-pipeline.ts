@@ -42,6 +42,7 @@ export type StepPipeline = AsyncDisposable & {
   validate(step: number): Promise<Collected>;
 };
 
+/** For each step that may be in flight. */
 const DEFAULT_CONCURRENCY = 128;
 
 export function openStepPipeline(
@@ -51,7 +52,7 @@ export function openStepPipeline(
   const { config, clock, committedSteps } = options;
   const { asynchronous, max_staleness: cap, max_consecutive_failures: limit } = config.advanced;
   const lookahead = asynchronous ? cap : 0;
-  const pool = openRolloutPool(options.concurrency ?? DEFAULT_CONCURRENCY);
+  const pool = openRolloutPool(options.concurrency ?? DEFAULT_CONCURRENCY * (lookahead + 1));
   const stop = new AbortController();
   const bounds = deadlineOf([options.signal, stop.signal]);
   const guard = failureGuard(limit);

@@ -201,3 +201,63 @@ test("a run whose rows are all held out says so", async () => {
   const { result } = await live(store, { config: configOf({ holdout_rows: 20 }) });
   expect(result).toEqual({ status: "failed", error: expect.stringContaining("held out") });
 });
+
+test("failures that may not happen twice are run again, with the seed of the first, and each execution is counted", async () => {
+  const [plain, store] = [await openStore(), await openStore()];
+  const config = configOf({ group_policy: "retry", group_retries: 1, max_steps: 2 });
+  const failing: Life = {
+    config,
+    rolloutServer: {
+      agent: (context) => {
+        const id = context.request.rollout_id ?? "";
+        if (id.includes("-n1-") || id.endsWith("-n1")) return { status: "failure", err_category: "timeout" };
+        if (id.endsWith("-n2")) return { status: "failure", err_category: "timeout" };
+        return agent(context);
+      },
+    },
+  };
+  await live(plain, { config });
+  // It dies between a failed execution and its repeat, too.
+  await live(store, { ...failing, dies: ({ recorded }) => recorded > 36 });
+  const { result } = await live(store, failing);
+  expect(result).toEqual({ status: "finished" });
+  for (const { metrics, examples } of store.steps) {
+    // Of each of 4 groups n1 fails twice, n2 once.
+    expect(metrics).toMatchObject({
+      "rollout/retries": 8,
+      "rollout/retries/timeout": 8,
+      "rollout/ended": 40,
+      "rollout/ended/timeout": 12,
+      "rollout/outcome/timeout": 4,
+      "rollout/scored": 28,
+    });
+    expect(examples).toBe(40);
+  }
+  const answersOf = (rollouts: typeof store.rollouts, sample: number) =>
+    rollouts
+      .filter(({ step, sample_index, reward }) => step === 1 && sample_index === sample && reward !== null)
+      .map(({ row_index, messages }) => [row_index, messages.at(-1)?.["content"]] as const)
+      .toSorted(([a], [b]) => a - b);
+  expect(answersOf(store.rollouts, 2)).toEqual(answersOf(plain.rollouts, 2));
+  expect(new Set(store.rollouts.map(({ rollout_id: id }) => id)).size).toBe(store.rollouts.length);
+});
+
+test("a run that is good enough ends early, with a last checkpoint; its successor comes to the same end at once", async () => {
+  const config = configOf({ early_stop_reward: 1 }, { checkpoints: { eval_interval: 2 } });
+  const store = await openStore();
+  expect((await live(store, { config })).result).toEqual({ status: "finished" });
+  const last = store.steps.at(-1)?.step ?? 0;
+  expect(last).toBeLessThan(12);
+  expect(store.steps.at(-1)?.metrics["eval/validation/reward"]).toBe(1);
+  expect(store.checkpoints.at(-1)).toMatchObject({ step: last, isBest: true, isLast: true, reward: 1 });
+  const message = expect.stringMatching(
+    /^Stopping early, as configured: The validation of step \d+ has the reward 1;/,
+  );
+  expect(store.logs.at(-1)?.message).toEqual(message);
+
+  const again = await live(store, { config });
+  expect(again.result).toEqual({ status: "finished" });
+  expect(again.server.requests).toEqual([]);
+  expect(store.steps.at(-1)?.step).toBe(last);
+  expect(store.logs.at(-1)?.message).toEqual(message);
+});

@@ -221,6 +221,35 @@ describe("every end has one outcome:", () => {
     expect(await drive()).toMatchObject({ outcome: "grader", error: "no rubric" });
   });
 
+  test.each([
+    [`"reward":1e999`, "sample.reward is Infinity"],
+    [`"reward":"high"`, 'sample.reward is "high"'],
+    [`"reward":1,"metrics":{"words":"many"}`, 'sample.metrics.words is "many"'],
+    [`"reward":null`, "The grader gave no reward."],
+    [`"reward":7`, "The grader gave the reward 7, outside of [advanced].reward_range = [0, 1]."],
+    [`"reward":-0.5`, "The grader gave the reward -0.5, outside of [advanced].reward_range = [0, 1]."],
+  ])("a sample with %s is a failure of the grader, which names the value", async (fields, message) => {
+    const reply = `{"status":"success","sample":{"messages":[],${fields}}}`;
+    const headers = { "content-type": "application/json" };
+    const { drive } = await setUp({ pollGate: () => new Response(reply, { headers }) });
+    expect(await drive({ rewardRange: [0, 1] })).toMatchObject({
+      outcome: "grader",
+      reward: null,
+      error: expect.stringContaining(message),
+    });
+  });
+
+  test("a sample whose messages cannot be read is the agent's failure", async () => {
+    const reply = { status: "success", sample: { messages: "none", reward: 1 } };
+    const { drive } = await setUp({ pollGate: () => Response.json(reply) });
+    expect(await drive()).toMatchObject({ outcome: "agent", error: expect.stringContaining('"none"') });
+  });
+
+  test("rewards at the ends of the range count", async () => {
+    const { drive } = await setUp({ agent });
+    expect(await drive({ rewardRange: [1, 2] })).toMatchObject({ outcome: "ok", reward: 1 });
+  });
+
   test("a server that refuses is a broken sandbox", async () => {
     const { drive } = await setUp({ gate: () => Response.json({ detail: "no workflow" }, { status: 500 }) });
     expect(await drive()).toMatchObject({
