@@ -16,9 +16,10 @@ export function readTar(bytes: Uint8Array): Map<string, Uint8Array> {
     return decoder.decode(end < 0 ? field : field.subarray(0, end));
   };
   let longName: string | undefined;
+  if (bytes.length < BLOCK) throw broken("is no tar archive");
   for (let at = 0; at + BLOCK <= bytes.length;) {
     // Two empty blocks end an archive.
-    if (bytes[at] === 0) break;
+    if (bytes[at] === 0) return files;
     if (!text(at + 257, 5).startsWith("ustar")) throw broken("is no tar archive");
     const size = sizeOf(bytes.subarray(at + 124, at + 136), text(at + 124, 12));
     const type = text(at + 156, 1);
@@ -34,7 +35,7 @@ export function readTar(bytes: Uint8Array): Map<string, Uint8Array> {
       longName = undefined;
     }
   }
-  return files;
+  throw broken("ends too early");
 }
 
 /** An archive of files whose names have at most 100 bytes. */

@@ -1,3 +1,7 @@
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { writeTar } from "@osmosis/engine";
 import { OsmosisError, TinkerWeightsInfo } from "@osmosis/protocol";
 import { Hono, type Context } from "hono";
 import { z } from "zod";
@@ -45,6 +49,15 @@ export function catalogueRoutes({ tinker }: Platform): Hono<AppEnv> {
     const { id, kind, name } = c.req.param();
     await tinker.checkpoints.remove(`tinker://${id}/${kind}/${name}`, ownerOf(c));
     return c.body(null, 204);
+  });
+  wire.get("/training_runs/:id/checkpoints/:kind/:name/archive", async (c) => {
+    const { id, kind, name } = c.req.param();
+    const { weights } = await tinker.checkpoints.find(`tinker://${id}/${kind}/${name}`, ownerOf(c));
+    const files = (await readdir(weights)).map(
+      async (file) => [file, new Uint8Array(await readFile(join(weights, file)))] as const,
+    );
+    const archive = gzipSync(writeTar(new Map(await Promise.all(files))), { level: 1 });
+    return c.body(archive, 200, { "content-type": "application/gzip" });
   });
   wire.get("/sessions", (c) => {
     const { items, cursor } = pageOf(c, tinker.sessions.list(ownerOf(c)));

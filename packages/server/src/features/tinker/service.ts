@@ -189,6 +189,7 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
         },
         is_lora: method.type === "lora",
         lora_rank: method.type === "lora" ? method.rank : null,
+        lora_alpha: method.type === "lora" ? method.alpha : null,
       };
     },
 
