@@ -5,7 +5,7 @@
 import { setImmediate } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import { countNativeCalls } from "../graph/native-calls.ts";
-import { openSamplingEngine } from "../sampler/sampling-engine.ts";
+import { openSamplingLanes } from "./sampling-lanes.ts";
 import { WorkerData } from "./worker-data.ts";
 import {
   toFailure,
@@ -29,6 +29,7 @@ countNativeCalls(callFlags);
 const port = parentPort;
 if (port === null) throw new Error("this file is the entry of a worker thread");
 
+const openSamplingEngine = openSamplingLanes({ threads, callFlags });
 const environment = { threads, callFlags, openSamplingEngine, pause: () => setImmediate() };
 type Opened = OpenModel | OpenSampler | OpenScorer;
 const models = new Map<number, Opened>();

@@ -45,7 +45,7 @@ export function layOutWeights(config: ModelConfig, weights: Weights): DecoderWei
   /** Joins [out, in] matrices of one input to one [in, sum of out]. */
   const matrix = (inputs: number, parts: readonly { name: string; outputs: number }[]): TensorData => {
     const width = parts.reduce((sum, { outputs }) => sum + outputs, 0);
-    const data = new Float32Array(inputs * width);
+    const data = sharedFloats(inputs * width);
     let column = 0;
     for (const { name, outputs } of parts) {
       transposeInto(data, { source: read(name, outputs, inputs), inputs, outputs, width, column });
@@ -99,6 +99,33 @@ export function layOutWeights(config: ModelConfig, weights: Weights): DecoderWei
       ]),
     },
   };
+}
+
+/** The same weights in memory that threads share; what is shared already is not copied. */
+export function shareWeights({ embedding, projections, layers, head }: DecoderWeights): DecoderWeights {
+  const share = (data: Float32Array): Float32Array => {
+    if (data.buffer instanceof SharedArrayBuffer) return data;
+    const shared = sharedFloats(data.length);
+    shared.set(data);
+    return shared;
+  };
+  const shareFeeds = (feeds: Feeds): Feeds =>
+    Object.fromEntries(
+      Object.entries(feeds).map(([name, { data, shape }]) => [
+        name,
+        { shape, data: data instanceof Float32Array ? share(data) : data },
+      ]),
+    );
+  return {
+    embedding: share(embedding),
+    projections: projections.map(shareFeeds),
+    layers: layers.map(shareFeeds),
+    head: shareFeeds(head),
+  };
+}
+
+function sharedFloats(length: number): Float32Array {
+  return new Float32Array(new SharedArrayBuffer(length * Float32Array.BYTES_PER_ELEMENT));
 }
 
 /** Writes an [outputs, inputs] matrix as columns `column` and following of an [inputs, width] matrix. */

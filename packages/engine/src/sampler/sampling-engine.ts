@@ -39,8 +39,20 @@ export type SamplingOptions = {
  */
 export async function openSamplingEngine(options: SamplingOptions): Promise<SamplingEngine> {
   const { config, weights } = options;
-  const decoder = await Decoder.create(config, layOutWeights(config, weights));
-  return new BatchedSampler(decoder, options);
+  const sampler = await openBatchedSampler({ ...options, weights: layOutWeights(config, weights) });
+  return {
+    sample: (request) => sampler.sample(request),
+    endConversation: (conversation) => sampler.endConversation(conversation),
+    setWeights: (next, version) => sampler.setWeights(layOutWeights(config, next), version),
+    close: () => sampler.close(),
+  };
+}
+
+/** The same for weights that are laid out already. */
+export async function openBatchedSampler(
+  options: Omit<SamplingOptions, "weights"> & { readonly weights: DecoderWeights },
+): Promise<BatchedSampler> {
+  return new BatchedSampler(await Decoder.create(options.config, options.weights), options);
 }
 
 /** Prompt tokens that run through the decoder at once; the attention mask grows with them. */
@@ -61,7 +73,7 @@ type Row = {
   readonly onAbort: () => void;
 };
 
-class BatchedSampler implements SamplingEngine {
+export class BatchedSampler {
   readonly #decoder: Decoder;
   readonly #config: ModelConfig;
   readonly #maxRows: number;
@@ -75,7 +87,7 @@ class BatchedSampler implements SamplingEngine {
   #work: Promise<void> | undefined;
   #closed = false;
 
-  constructor(decoder: Decoder, options: SamplingOptions) {
+  constructor(decoder: Decoder, options: Omit<SamplingOptions, "weights">) {
     const { config, version, maxRows = 128, maxCacheBytes = 2 ** 30, maxStoredBytes = 2 ** 28 } = options;
     this.#decoder = decoder;
     this.#config = config;
@@ -112,8 +124,8 @@ class BatchedSampler implements SamplingEngine {
   }
 
   /** Requests under way end with the weights that they began with; new ones wait for them to end. */
-  setWeights(weights: Weights, version: number): void {
-    this.#next = { weights: layOutWeights(this.#config, weights), version };
+  setWeights(weights: DecoderWeights, version: number): void {
+    this.#next = { weights, version };
     if (this.#rows.length === 0) this.#switchWeights();
   }
 
