@@ -1,0 +1,167 @@
+/** Trainers that are down, slow, unfriendly or talk rubbish: each ends in an error that says so. */
+import { createServer, type Server } from "node:http";
+import { encodeForwardBackwardOutput, TINKER_PROTOBUF } from "@osmosis/protocol";
+import { afterEach, describe, expect, test } from "vitest";
+import type { Datum } from "../service.ts";
+import { ModelLost } from "./model-lost.ts";
+import { createRemoteService } from "./service.ts";
+
+type Answer =
+  | { readonly status?: number; readonly type?: string; readonly body: string | Uint8Array }
+  | "silence";
+
+let server: Server | undefined;
+afterEach(async () => {
+  server?.closeAllConnections();
+  await new Promise((resolve) => server?.close(resolve) ?? resolve(undefined));
+  server = undefined;
+});
+
+const json = (value: unknown, status = 200): Answer => ({ status, body: JSON.stringify(value) });
+const HTML: Answer = { type: "text/html", body: "<html><body>Welcome to nginx!</body></html>" };
+
+const GOOD: Readonly<Record<string, Answer>> = {
+  "/client/config": json({}),
+  "/create_session": json({ session_id: "s" }),
+  "/get_server_capabilities": json({ supported_models: [{ model_name: "m", max_context_length: 64 }] }),
+  "/create_model": json({ request_id: "create_model" }),
+  create_model: json({ model_id: "s:train:0" }),
+};
+
+/** A trainer on loopback that answers a path, or the result of one without its slash, by the list; the last stays. */
+async function listen(script: Readonly<Record<string, Answer | readonly Answer[]>>): Promise<string> {
+  const left = new Map(
+    Object.entries({ ...GOOD, ...script }).map(([key, value]) => [
+      key,
+      Array.isArray(value) ? [...value] : [value],
+    ]),
+  );
+  server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on("data", (chunk: Buffer) => chunks.push(chunk));
+    request.on("end", () => {
+      const path = (request.url ?? "").replace("/api/v1", "");
+      const key =
+        path === "/retrieve_future"
+          ? (JSON.parse(Buffer.concat(chunks).toString()) as { request_id: string }).request_id
+          : path;
+      const answers = left.get(key) ?? [json({ request_id: path.slice(1) })];
+      const answer = (answers.length > 1 ? answers.shift() : answers[0]) as Answer;
+      if (answer === "silence") return;
+      response
+        .writeHead(answer.status ?? 200, { "content-type": answer.type ?? "application/json" })
+        .end(answer.body);
+    });
+  });
+  await new Promise<void>((resolve) => server?.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  return `http://127.0.0.1:${typeof address === "object" ? (address?.port ?? 0) : 0}`;
+}
+
+const DATUM: Datum = {
+  tokens_T: [1, 2, 3],
+  weights_T: [0, 0, 0.5],
+  advantages_T: [0, 0, 1],
+  samplerLogprobs_T: [0, 0, -2],
+};
+const LORA = { method: { type: "lora", rank: 4, alpha: 32 }, seed: 1 } as const;
+
+/** A gradient at the trainer, from opening a session to the result. */
+async function gradient(url: string, times: { request?: number; result?: number } = {}): Promise<unknown> {
+  await using service = createRemoteService({
+    url,
+    apiKey: "tml-key",
+    fetch,
+    reduction: "sum",
+    delay: async () => {},
+    requestTimeoutMs: times.request ?? 5000,
+    resultTimeoutMs: times.result ?? 5000,
+  });
+  const model = await service.createModel({ folder: "m" }, LORA);
+  return await model.forwardBackward([DATUM], { type: "cross_entropy" });
+}
+
+const output = (data: readonly number[]) =>
+  encodeForwardBackwardOutput({
+    loss_fn_output_type: "x",
+    loss_fn_outputs: [{ logprobs: { data: [...data], dtype: "float32", shape: [data.length] } }],
+    metrics: {},
+  });
+const result = (body: Uint8Array): Record<string, Answer> => ({
+  forward_backward: { type: TINKER_PROTOBUF, body },
+});
+
+test("nobody listens: NETWORK, with the reason", async () => {
+  await expect(gradient("http://127.0.0.1:1")).rejects.toMatchObject({
+    code: "NETWORK",
+    message: expect.stringMatching(/http:\/\/127\.0\.0\.1:1 fails: .+\(.+\)/),
+  });
+});
+
+describe("a trainer that", () => {
+  test.each([401, 403])("answers %d asks for the key", async (status) => {
+    const url = await listen({ "/create_session": json({ detail: "no" }, status) });
+    await expect(gradient(url)).rejects.toMatchObject({ code: "AUTH_REQUIRED" });
+  });
+
+  test("is another web server says so", async () => {
+    const url = await listen({ "/client/config": { status: 404, body: "" }, "/create_session": HTML });
+    await expect(gradient(url)).rejects.toMatchObject({
+      code: "NETWORK",
+      hint: expect.stringContaining("address"),
+    });
+  });
+
+  test("never answers a request is given up after a deadline", async () => {
+    const url = await listen({ "/create_session": "silence" });
+    await expect(gradient(url, { request: 20 })).rejects.toMatchObject({
+      code: "NETWORK",
+      message: expect.stringContaining("no answer within"),
+    });
+  });
+
+  test("is silent while it computes is waited for", async () => {
+    const url = await listen({
+      forward_backward: ["silence", json({}, 408), { type: TINKER_PROTOBUF, body: output([-1, -2]) }],
+    });
+    expect(await gradient(url, { request: 200 })).toMatchObject({ loss: 1 });
+  });
+
+  test("never has the result is given up after a deadline", async () => {
+    const url = await listen({ forward_backward: json({ type: "try_again", queue_state: "active" }) });
+    await expect(gradient(url, { result: 100 })).rejects.toMatchObject({
+      code: "NETWORK",
+      message: expect.stringContaining("no result after"),
+    });
+  });
+
+  test.each([
+    ["HTML for a result", { forward_backward: HTML }],
+    ["truncated protocol buffers", result(output([-1, -2]).subarray(0, 20))],
+    ["too few log probabilities", result(output([-1]))],
+    ["results for nothing", result(new Uint8Array())],
+    ["a log probability that is no number", result(output([-1, Number.NaN]))],
+    ["the wrong JSON", { forward_backward: json({ loss_fn_outputs: "none" }) }],
+  ] as const)("answers %s is a PLATFORM_ERROR", async (_, script) => {
+    const url = await listen(script);
+    await expect(gradient(url)).rejects.toMatchObject({
+      code: "PLATFORM_ERROR",
+      message: expect.stringContaining("The trainer answered with"),
+    });
+  });
+
+  test("knows the model no more is told from one that refuses a request", async () => {
+    const url = await listen({ "/forward_backward": json({ detail: "Model not found" }, 404) });
+    await expect(gradient(url)).rejects.toBeInstanceOf(ModelLost);
+  });
+
+  test("makes adapters only says so when asked for a whole model", async () => {
+    const url = await listen({
+      "/create_model": json({ detail: [{ loc: ["body", "lora_config"], msg: "Field required" }] }, 422),
+    });
+    await using service = createRemoteService({ url, apiKey: "k", fetch, reduction: "sum" });
+    await expect(
+      service.createModel({ folder: "m" }, { method: { type: "full" }, seed: 0 }),
+    ).rejects.toMatchObject({ code: "VALIDATION", hint: expect.stringContaining("lora") });
+  });
+});
