@@ -77,6 +77,7 @@ withDatabaseLocation("replays", (locate) => {
       secrets: {},
     });
     expect(await stateOf(replay.job, replay.run)).toBe("state 2");
+    expect(replay.job.config.advanced.trainer).toBe("embedded");
     expect((await replay.run.stepRollouts(3)).map((one) => one["rollout_id"])).toEqual([`${name}-3`]);
     expect(await get(name, asked.id)).toMatchObject({ status: "running", from_step: 2, current_step: 2 });
     await replay.run.commit(3, { metrics: updateOf(3) });
@@ -185,6 +186,20 @@ withDatabaseLocation("replays", (locate) => {
     await expect(start("nobody")).rejects.toThrow("There is no training run nobody");
     await expect(get(name, "nobody")).rejects.toThrow("has no replay nobody");
     await run.finish();
+  });
+
+  test("what a trainer by URL trained is not replayed: it need not repeat itself", async () => {
+    const chosen = await train({ trainer: "http://trainer.example.com" });
+    await chosen.commit(1);
+    await expect(start(chosen.name)).rejects.toThrow("was trained at http://trainer.example.com");
+    await chosen.run.finish();
+
+    // The platform's own choice is in no configuration, but in what the run kept.
+    const given = await train();
+    await given.run.put("state/1/remote-weights.json", "{}");
+    await given.run.commit(1, { state_files: ["remote-weights.json"] });
+    await expect(start(given.name)).rejects.toThrow("was trained by a trainer by URL");
+    await given.run.finish();
   });
 
   test("a replay that nobody waits for any more can be stopped", async () => {

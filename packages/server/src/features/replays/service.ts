@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { REFERENCE_FILE } from "@osmosis/engine";
 import {
   OsmosisError,
   ReplayStatus,
@@ -40,6 +41,7 @@ export async function startReplay(
   const { db, queue, now } = parts;
   const run = await getRun(db, workspace, { kind: "training", nameOrId: request.run });
   const order = orderOf(run, request);
+  await refuseOtherTrainer(db, run);
   const id = randomUUID();
   const queued = await db.transaction().execute(async (transaction) => {
     const others = await transaction
@@ -77,7 +79,7 @@ export async function startReplay(
         row_indexes: null,
         model: jsonb(run.model),
         teacher: run.teacher === null ? null : jsonb(run.teacher),
-        config: jsonb(run.config),
+        config: jsonb(here(run.config)),
         // No code of the workspace runs, so nothing needs a secret.
         secret_sources: jsonb({}),
         total_steps: run.total_steps,
@@ -213,19 +215,42 @@ function orderOf(
       { hint: `Choose a step from 1 to ${run.committed_steps}.` },
     );
   }
-  const { trainer } = config.advanced;
-  if (trainer !== undefined && trainer !== "embedded") {
-    throw new OsmosisError("VALIDATION", `The run ${run.name} was trained at ${trainer}.`, {
-      hint: "Only runs on the platform's own trainer can be replayed: another one need not repeat itself.",
-    });
-  }
   const set = request.set ?? {};
   return {
     step,
     from_step: null,
     set,
-    last_config: Object.keys(set).length === 0 ? null : withSettings(config, set),
+    last_config: Object.keys(set).length === 0 ? null : here(withSettings(config, set)),
   };
+}
+
+/** With the engine of the worker, whatever trainer the platform has by now. */
+function here<Config extends RunRow["config"]>(config: Config): Config {
+  return "training" in config ? { ...config, advanced: { ...config.advanced, trainer: "embedded" } } : config;
+}
+
+/**
+ * A trainer by URL keeps the weights, and leaves references to them where files would be.
+ *
+ * @throws {OsmosisError} VALIDATION.
+ */
+async function refuseOtherTrainer(db: Kysely<Tables>, { id, name, config }: RunRow): Promise<void> {
+  const trainer = "training" in config ? config.advanced.trainer : undefined;
+  const uploads = await db.selectFrom("run_files").select("path").where("run_id", "=", id).execute();
+  const models = await db.selectFrom("trained_models").select("files").where("run_id", "=", id).execute();
+  const names = [
+    ...uploads.map(({ path }) => path.slice(path.lastIndexOf("/") + 1)),
+    ...models.flatMap((model) => model.files.map((file) => file.name)),
+  ];
+  const isElsewhere = trainer !== undefined && trainer !== "embedded";
+  if (!isElsewhere && !names.includes(REFERENCE_FILE)) return;
+  throw new OsmosisError(
+    "VALIDATION",
+    `The run ${name} was trained ${isElsewhere ? `at ${trainer}` : "by a trainer by URL"}.`,
+    {
+      hint: "Only what the engine of a worker trained can be replayed: another trainer need not repeat itself.",
+    },
+  );
 }
 
 /** Settings of the update alone: what was sampled, and by what weights, is what it was. */
