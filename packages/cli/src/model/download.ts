@@ -32,6 +32,16 @@ export async function downloadModel(
 ): Promise<OperationResult> {
   const session = await openWorkspaceSession(context);
   const model = await getModel(session, name);
+  const hasWeights = model.files.some((file) => file.name.endsWith(".safetensors"));
+  if (options.merge === true && !hasWeights) {
+    throw new OsmosisError(
+      "VALIDATION",
+      `${model.model_name} has no weights to merge: a trainer by URL holds them.`,
+      {
+        hint: "Without --merge you get the reference to them.",
+      },
+    );
+  }
   const folder = resolve(context.io.cwd, options.output ?? model.model_name);
   await refuseOccupied(folder, options.overwrite === true);
   const partial = `${folder}.partial`;
@@ -50,7 +60,9 @@ export async function downloadModel(
     operation: "model.download",
     status: "success",
     message: `Downloaded ${model.model_name}${isMerged ? `, merged with ${model.base_model},` : ""} to ${folder} (${formatBytes(bytes)}, SHA-256 checked).`,
-    fields: usage(model, folder, isMerged),
+    fields: hasWeights
+      ? usage(model, folder, isMerged)
+      : [["Weights", "are at the trainer; the folder holds the reference to them"]],
     resource: {
       name: model.model_name,
       output_path: folder,
