@@ -25,6 +25,7 @@ import type { FileCache } from "./file-cache.ts";
 import type { RunLink } from "./platform-link.ts";
 import { startRolloutProcess, type RolloutProcess, type RolloutTimeouts } from "./rollout-process.ts";
 import type { RunLog } from "./run-log.ts";
+import { trackRun } from "./trackers/track-run.ts";
 import { localModel, openTrainedModel } from "./trained-model.ts";
 
 /** What a worker has at hand for any run. */
@@ -94,7 +95,9 @@ export async function executeRun(
     signal: AbortSignal.any([signal, died.signal]),
   };
   try {
-    return job.kind === "evaluation" ? await evaluate(job, inner) : await train(job, inner);
+    if (job.kind === "evaluation") return await evaluate(job, inner);
+    const tracking = { link, log, fetch: tools.fetch, clock: tools.clock, now: Date.now, signal };
+    return await trackRun(job, tracking, (tracked) => train(job, { ...inner, link: tracked }));
   } finally {
     for (const name of ["model", "state-in", "state", "checkpoints"]) {
       await rm(join(folder, name), { recursive: true, force: true });

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import {
   OsmosisError,
   RUN_LEASE_HEADER,
+  committedStepsRoute,
   createClient,
   errorMessage,
   fillPath,
@@ -55,6 +56,11 @@ export type RunLink = {
     step: z.input<NonNullable<typeof workerRoutes.commitStep.body>>,
     signal: AbortSignal,
   ): Promise<void>;
+  /** What the committed steps after the given one measured. */
+  committedSteps(
+    after: number,
+    signal: AbortSignal,
+  ): Promise<z.output<typeof committedStepsRoute.response>["steps"]>;
   checkpoint(
     checkpoint: z.input<NonNullable<typeof workerRoutes.checkpoint.body>>,
     signal: AbortSignal,
@@ -138,6 +144,12 @@ function openRunLink(parts: {
       await again(signal, () =>
         client.call(workerRoutes.commitStep, { params, headers, body: step, signal }),
       );
+    },
+    async committedSteps(after, signal) {
+      const { steps } = await again(signal, () =>
+        client.call(committedStepsRoute, { params, headers, query: { after }, signal }),
+      );
+      return steps;
     },
     checkpoint: (checkpoint, signal) =>
       again(signal, () =>

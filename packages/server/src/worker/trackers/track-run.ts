@@ -1,6 +1,5 @@
 import type { Clock, RunEnd } from "@osmosis/controller";
 import type { TrainingJob } from "@osmosis/protocol";
-import { LeaseLost } from "../platform-call.ts";
 import { StopRequested } from "../lease-keeper.ts";
 import type { RunLink } from "../platform-link.ts";
 import type { RunLog } from "../run-log.ts";
@@ -74,7 +73,9 @@ export async function trackRun(
 /** Undefined when somebody goes on with the run. */
 function statusOf(reason: unknown, isFromOutside: boolean): TrackedEnd | undefined {
   if (reason instanceof StopRequested) return "stopped";
-  return isFromOutside || reason instanceof LeaseLost ? undefined : "failed";
+  // A call may hear that the lease is lost before its keeper does.
+  const isLeaseLost = reason instanceof Error && reason.name === "LeaseLost";
+  return isFromOutside || isLeaseLost ? undefined : "failed";
 }
 
 async function endAll(reporters: readonly MetricReporter[], status: TrackedEnd): Promise<void> {
