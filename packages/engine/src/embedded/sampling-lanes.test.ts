@@ -31,7 +31,8 @@ function request(i: number): SampleRequest {
   };
 }
 
-let [single, lanes]: SamplingEngine[] = [];
+let single: SamplingEngine;
+let lanes: SamplingEngine;
 
 beforeAll(async () => {
   single = await openSamplingEngine({ config, weights, version: 0 });
@@ -43,27 +44,27 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await single?.close();
-  await lanes?.close();
+  await single.close();
+  await lanes.close();
 });
 
-const sampleAll = (engine: SamplingEngine | undefined) =>
-  Promise.all(Array.from({ length: 24 }, (_, i) => engine?.sample(request(i))));
+const sampleAll = (engine: SamplingEngine) =>
+  Promise.all(Array.from({ length: 24 }, (_, i) => engine.sample(request(i))));
 
 test("lanes answer with the bits of a single sampler, after a change of weights, too", async () => {
   const first = await sampleAll(lanes);
   expect(first).toEqual(await sampleAll(single));
-  for (const engine of [single, lanes]) engine?.setWeights(others, 1);
+  for (const engine of [single, lanes]) engine.setWeights(others, 1);
   const second = await sampleAll(lanes);
   expect(second).toEqual(await sampleAll(single));
   expect(second).not.toEqual(first);
-  expect(second.map((result) => result?.weightsVersion)).toEqual(second.map(() => 1));
+  expect(second.map((result) => result.weightsVersion)).toEqual(second.map(() => 1));
 });
 
 test("a request in any lane can be withdrawn", async () => {
   const abort = new AbortController();
   const withdrawn = Array.from({ length: 6 }, (_, i) =>
-    lanes?.sample({ ...request(4 * i), maxTokens: 400, signal: abort.signal }),
+    lanes.sample({ ...request(4 * i), maxTokens: 400, signal: abort.signal }),
   );
   abort.abort(new Error("withdrawn"));
   const results = await Promise.allSettled(withdrawn);
@@ -76,5 +77,5 @@ test("a request in any lane can be withdrawn", async () => {
 test("weights that are not finite are refused before any lane takes them", () => {
   const broken = new Map(others);
   broken.set("model.norm.weight", { shape: [128], data: new Float32Array(128).fill(NaN) });
-  expect(() => lanes?.setWeights(broken, 2)).toThrow("NaN");
+  expect(() => lanes.setWeights(broken, 2)).toThrow("NaN");
 });
