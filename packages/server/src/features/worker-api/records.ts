@@ -22,21 +22,43 @@ export async function recordRollouts(
   lease: Lease,
   rollouts: readonly RolloutRecord[],
 ): Promise<void> {
-  const { db, blobs, now } = parts;
+  const { db, now } = parts;
   await readLeasedRun(db, lease, now());
+  await keepRollouts(parts, { runId: lease.runId, rollouts }, async (transaction) => {
+    const { worker } = await lockLeasedRun(transaction, lease, now());
+    return { wanted: rollouts, shareId: null, worker };
+  });
+}
+
+/**
+ * Writes the bodies of rollouts, then the rows of those that `admit` wants, inside the transaction in which it has locked
+ * the run. What it throws leaves nothing behind.
+ */
+export async function keepRollouts(
+  parts: LeaseParts,
+  { runId, rollouts }: { readonly runId: string; readonly rollouts: readonly RolloutRecord[] },
+  admit: (transaction: Kysely<Tables>) => Promise<{
+    readonly wanted: readonly RolloutRecord[];
+    /** The share that they belong to; null when the holder of the run ran them. */
+    readonly shareId: string | null;
+    readonly worker: string | null;
+  }>,
+): Promise<void> {
+  const { db, blobs, now } = parts;
   if (rollouts.length === 0) return;
-  const key = `runs/${lease.runId}/rollouts/${randomUUID()}.jsonl`;
+  const key = `runs/${runId}/rollouts/${randomUUID()}.jsonl`;
   const { bytes, places } = encode(rollouts);
   await blobs.put(key, bytes);
   let inserted = 0;
   try {
     inserted = await db.transaction().execute(async (transaction) => {
-      await lockLeasedRun(transaction, lease, now());
+      const { wanted, shareId, worker } = await admit(transaction);
+      if (wanted.length === 0) return 0;
       const rows = await transaction
         .insertInto("run_rollouts")
         .values(
-          rollouts.map((record, index) => ({
-            run_id: lease.runId,
+          wanted.map((record) => ({
+            run_id: runId,
             rollout_id: record.rollout_id,
             phase: record.phase,
             step: record.step,
@@ -51,8 +73,10 @@ export async function recordRollouts(
             prefix_breaks: record.prefix_breaks,
             duration_ms: record.duration_ms,
             body_key: key,
-            body_start: places[index]?.start ?? 0,
-            body_end: places[index]?.end ?? 0,
+            body_start: places.get(record)?.start ?? 0,
+            body_end: places.get(record)?.end ?? 0,
+            share_id: shareId,
+            worker,
             created_at: now(),
           })),
         )
@@ -63,7 +87,7 @@ export async function recordRollouts(
         await transaction
           .updateTable("runs")
           .set({ fruitless_attempts: 0 })
-          .where("id", "=", lease.runId)
+          .where("id", "=", runId)
           .execute();
       }
       return rows.length;
@@ -75,14 +99,14 @@ export async function recordRollouts(
 
 function encode(rollouts: readonly RolloutRecord[]): {
   bytes: Uint8Array;
-  places: { start: number; end: number }[];
+  places: ReadonlyMap<RolloutRecord, { start: number; end: number }>;
 } {
   const lines: Buffer[] = [];
-  const places: { start: number; end: number }[] = [];
+  const places = new Map<RolloutRecord, { start: number; end: number }>();
   let start = 0;
   for (const record of rollouts) {
     const line = Buffer.from(`${jsonLine(record)}\n`);
-    places.push({ start, end: start + line.length - 2 });
+    places.set(record, { start, end: start + line.length - 2 });
     lines.push(line);
     start += line.length;
   }
@@ -112,7 +136,7 @@ export async function commitStep(
         { hint: "Claim the run again and go on from its last committed step." },
       );
     }
-    const files = await uploaded(lease.runId, `state/${body.step}`, body.state_files, transaction);
+    const files = await uploadedFiles(lease.runId, `state/${body.step}`, body.state_files, transaction);
     await transaction
       .insertInto("run_steps")
       .values({
@@ -137,63 +161,8 @@ export async function commitStep(
   await discardStates(parts, lease.runId);
 }
 
-/**
- * Makes a trained model of uploaded files: of a step once, the newest files count.
- *
- * @returns the model's name
- */
-export async function registerCheckpoint(
-  parts: LeaseParts,
-  lease: Lease,
-  body: z.output<NonNullable<typeof workerRoutes.checkpoint.body>>,
-): Promise<string> {
-  const { db, blobs, now } = parts;
-  const { name, replaced } = await db.transaction().execute(async (transaction) => {
-    const run = await lockLeasedRun(transaction, lease, now());
-    if (run.kind !== "training" || run.model.type !== "local") {
-      throw new OsmosisError("VALIDATION", `The run ${run.name} trains no model.`);
-    }
-    const prefix = `checkpoints/${body.step}`;
-    const files = await uploaded(lease.runId, prefix, body.files, transaction);
-    if (files.length === 0) throw new OsmosisError("VALIDATION", "A checkpoint needs files.");
-    const former = await transaction
-      .selectFrom("trained_models")
-      .select("files")
-      .where("run_id", "=", run.id)
-      .where("step", "=", body.step)
-      .executeTakeFirst();
-    const modelName = `${run.name}-step-${body.step}`;
-    const state = {
-      method: body.method,
-      reward: body.reward,
-      size_bytes: files.reduce((sum, file) => sum + file.size_bytes, 0),
-      files: jsonb<readonly StoredFile[]>(files),
-    };
-    await transaction
-      .insertInto("trained_models")
-      .values({
-        id: randomUUID(),
-        workspace_id: run.workspace_id,
-        run_id: run.id,
-        run_name: run.name,
-        name: modelName,
-        base_model: run.model.base_model,
-        base_files: jsonb<readonly StoredFile[]>(run.model.base_files),
-        step: body.step,
-        created_at: now(),
-        ...state,
-      })
-      .onConflict((conflict) => conflict.columns(["run_id", "step"]).doUpdateSet(state))
-      .execute();
-    const keys = new Set(files.map((file) => file.key));
-    return { name: modelName, replaced: (former?.files ?? []).filter((file) => !keys.has(file.key)) };
-  });
-  for (const { key } of replaced) await blobs.delete(key);
-  return name;
-}
-
 /** The stored files of those names below `prefix`, in the order of the names. */
-async function uploaded(
+export async function uploadedFiles(
   runId: string,
   prefix: string,
   names: readonly string[],

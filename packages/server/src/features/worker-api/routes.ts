@@ -11,10 +11,11 @@ import { requireWorker } from "../../http/require-worker.ts";
 import { createRouter, honoPath } from "../../http/router.ts";
 import type { Platform } from "../../platform.ts";
 import { appendLog } from "../logs/store.ts";
+import { registerCheckpoint } from "./checkpoint.ts";
 import { claimRun } from "./claim.ts";
 import { putRunFile, streamRollouts, streamRows, streamStepRollouts } from "./files.ts";
 import { readLeasedRun, renewLease, type Lease } from "./lease.ts";
-import { commitStep, finishRun, recordRollouts, registerCheckpoint } from "./records.ts";
+import { commitStep, finishRun, recordRollouts } from "./records.ts";
 
 /** What workers ask and tell. Every route but `claim` is about a run whose lease the request carries. */
 export function workerApiRoutes(platform: Platform): Hono<AppEnv> {
@@ -53,7 +54,10 @@ export function workerApiRoutes(platform: Platform): Hono<AppEnv> {
   });
 
   const worker = requireWorker(platform);
-  app.get(honoPath(streams.rows), worker, async (c) => ndjson(c, await streamRows(platform, leaseOf(c))));
+  app.get(honoPath(streams.rows), worker, async (c) => {
+    const run = await readLeasedRun(platform.db, leaseOf(c), platform.now());
+    return ndjson(c, await streamRows(platform, run));
+  });
   app.get(honoPath(streams.rollouts), worker, async (c) =>
     ndjson(c, await streamRollouts(platform, leaseOf(c))),
   );
