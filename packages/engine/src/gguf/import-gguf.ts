@@ -35,14 +35,24 @@ export async function importGguf(
     for (const [name, ggufName] of tensorNames(path, config, header)) {
       const place = header.tensors.get(ggufName);
       if (place === undefined) continue;
-      const tensor = { shape: place.shape, data: readTensor(path, fd, place) };
       const isRotary = config.architecture === "llama" && /\.self_attn\.[qk]_proj\.weight$/.test(name);
-      weights.set(name, isRotary ? separateRotaryHalves(tensor, config.headSize) : tensor);
-      isSingle ||= (place.type === "F32" && place.shape.length > 1) || exceedsHalf(tensor.data);
-    }
-    const [broken] = nonFiniteTensors(weights);
-    if (broken !== undefined) {
-      throw new OsmosisError("VALIDATION", `${path}: tensor ${broken} holds NaN or infinity.`);
+      const read = (): Float32Array => {
+        const tensor = { shape: place.shape, data: readTensor(path, fd, place) };
+        return isRotary ? separateRotaryHalves(tensor, config.headSize).data : tensor.data;
+      };
+      const data = read();
+      const [broken] = nonFiniteTensors(new Map([[name, { shape: place.shape, data }]]));
+      if (broken !== undefined) {
+        throw new OsmosisError("VALIDATION", `${path}: tensor ${broken} holds NaN or infinity.`);
+      }
+      isSingle ||= (place.type === "F32" && place.shape.length > 1) || exceedsHalf(data);
+      // Read anew whenever it is looked at: memory holds one tensor at a time, whatever the size of the model.
+      weights.set(name, {
+        shape: place.shape,
+        get data() {
+          return read();
+        },
+      });
     }
     await mkdir(folder, { recursive: true });
     const stored = dtype ?? (isSingle ? "F32" : "F16");
