@@ -1,0 +1,155 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createEmbeddedService } from "@osmosis/engine";
+import { TrainingRunConfig, type TrainingJob } from "@osmosis/protocol";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { startTrainerServer, type TrainerServer } from "../features/tinker/testing.ts";
+import { openSamplerOf, openTrainer } from "./choose-trainer.ts";
+
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
+
+let trainer: TrainerServer;
+let root = "";
+const notices: string[] = [];
+beforeAll(async () => {
+  trainer = await startTrainerServer();
+  root = await mkdtemp(join(tmpdir(), "osmosis-choose-"));
+});
+afterAll(async () => {
+  await trainer[Symbol.asyncDispose]();
+  await rm(root, { recursive: true });
+});
+
+const parts = {
+  tools: { openService: async () => createEmbeddedService({ threads: 1 }), fetch },
+  notice: (text: string) => void notices.push(text),
+};
+const LORA = { method: { type: "lora", rank: 4, alpha: 32 }, seed: 1 } as const;
+const REQUEST = {
+  conversation: "c",
+  prompt_T: [1, 2],
+  maxTokens: 4,
+  temperature: 0,
+  topP: 1,
+  stopTokens: [],
+  seed: 0,
+};
+
+function jobOf(advanced: object, more: Partial<TrainingJob> = {}): TrainingJob {
+  return {
+    kind: "training",
+    run_id: "r",
+    run_name: "r",
+    attempt: 1,
+    lease_token: "t",
+    lease_seconds: 30,
+    rollout: "r",
+    entrypoint: "main.ts",
+    commit_sha: "0".repeat(40),
+    env: {},
+    secrets: {},
+    model: {
+      type: "local",
+      name: "osmosis/tiny",
+      base_model: "osmosis/tiny",
+      base_files: [],
+      adapter_files: [],
+    },
+    row_count: 1,
+    config: TrainingRunConfig.parse({
+      experiment: { rollout: "r", entrypoint: "main.ts", model_path: "osmosis/tiny", dataset: "d" },
+      secrets: { required: ["TRAINER_KEY"] },
+      advanced,
+    }),
+    total_steps: 1,
+    committed_steps: 0,
+    past_steps: [],
+    state_files: [],
+    teacher: null,
+    ...more,
+  } as TrainingJob;
+}
+
+const open = (job: TrainingJob) => openTrainer(job, { folder: trainer.folder }, parts);
+
+test("a run trains at the trainer that it names, with its own key, by the folder of this worker", async () => {
+  const job = jobOf(
+    { trainer: trainer.server.url, trainer_api_key: "TRAINER_KEY", trainer_reduction: "sum" },
+    { secrets: { TRAINER_KEY: trainer.apiKey } },
+  );
+  await using service = await open(job);
+  await using model = await service.createModel({ folder: trainer.folder }, LORA);
+  expect((await model.sample(REQUEST)).tokens_T.length).toBeGreaterThan(0);
+  expect(notices.join("\n")).toContain(`Training at ${trainer.server.url}`);
+  expect(notices.join("\n")).not.toContain(trainer.apiKey);
+});
+
+test("without a choice of the run the platform's trainer is used, and `embedded` is the engine of the worker", async () => {
+  const platform = { trainer: { url: trainer.server.url, api_key: trainer.apiKey } };
+  await using service = await open(jobOf({ trainer_reduction: "sum" }, platform));
+  await using model = await service.createModel({ folder: trainer.folder }, LORA);
+  await using engine = await open(jobOf({ trainer: "embedded" }, platform));
+  await using own = await engine.createModel({ folder: trainer.folder }, LORA);
+  expect((await model.sample(REQUEST)).tokens_T).toEqual((await own.sample(REQUEST)).tokens_T);
+});
+
+test("the platform's key never goes to an address that a run names", async () => {
+  const job = jobOf(
+    { trainer: `${trainer.server.url}/`, trainer_reduction: "sum" },
+    { trainer: { url: "http://127.0.0.1:1", api_key: trainer.apiKey } },
+  );
+  await using service = await open(job);
+  await expect(service.createModel({ folder: trainer.folder }, LORA)).rejects.toMatchObject({
+    code: "AUTH_REQUIRED",
+  });
+});
+
+test("what a trainer by URL cannot do, and a missing key, are said before anything is rolled out", async () => {
+  const trainerUrl = { trainer: trainer.server.url };
+  await expect(open(jobOf({ ...trainerUrl, method: "full" }))).rejects.toMatchObject({
+    code: "VALIDATION",
+    hint: expect.stringContaining('method = "lora"'),
+  });
+  await expect(open(jobOf({ ...trainerUrl, rollout_workers: 2 }))).rejects.toMatchObject({
+    code: "VALIDATION",
+  });
+  await expect(open(jobOf({ ...trainerUrl, trainer_api_key: "TRAINER_KEY" }))).rejects.toMatchObject({
+    code: "VALIDATION",
+    hint: expect.stringContaining("TRAINER_KEY"),
+  });
+});
+
+test("a checkpoint with weights is sampled here, one without them where they are", async () => {
+  const keys = { env: {}, secrets: { TRAINER_KEY: trainer.apiKey } };
+  const job = jobOf(
+    { trainer: trainer.server.url, trainer_api_key: "TRAINER_KEY", trainer_reduction: "sum" },
+    keys,
+  );
+  await using service = await open(job);
+  await using model = await service.createModel({ folder: trainer.folder }, LORA);
+  const adapter = join(root, "checkpoint");
+  await model.saveWeights(adapter);
+  const expected = (await model.sample(REQUEST)).tokens_T;
+  const sampled = async (source: { folder: string; adapter: string }) => {
+    await using opened = new AsyncDisposableStack();
+    const sampler = await openSamplerOf(keys, source, { ...parts, opened });
+    return (await sampler.sample(REQUEST)).tokens_T;
+  };
+  notices.length = 0;
+  expect(await sampled({ folder: trainer.folder, adapter })).toEqual(expected);
+  expect(notices).toEqual([]);
+  await rm(join(adapter, "adapter_model.safetensors"));
+  expect(await sampled({ folder: trainer.folder, adapter })).toEqual(expected);
+  expect(notices.join()).toContain("which holds the weights");
+  const source = { folder: trainer.folder, adapter };
+  await using opened = new AsyncDisposableStack();
+  await expect(openSamplerOf({ env: {}, secrets: {} }, source, { ...parts, opened })).rejects.toMatchObject({
+    code: "VALIDATION",
+    hint: expect.stringContaining("TRAINER_KEY"),
+  });
+  await writeFile(join(adapter, "remote-weights.json"), "{");
+  await expect(openSamplerOf(keys, source, { ...parts, opened })).rejects.toMatchObject({
+    code: "VALIDATION",
+  });
+});
