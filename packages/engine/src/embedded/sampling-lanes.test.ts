@@ -19,7 +19,7 @@ const config = parseModelConfig({
 const [weights, others] = [initialiseModel(config, 1), initialiseModel(config, 2)];
 
 function request(i: number): SampleRequest {
-  const prompt_T = Array.from({ length: 20 + (i >> 2) }, (_, t) => (t * t * 7 + (i >> 2) * 31) % 454);
+  const prompt_T = Array.from({ length: 20 + (i >> 1) }, (_, t) => (t * t * 7 + (i >> 1) * 31) % 454);
   return {
     conversation: `${i}`,
     prompt_T,
@@ -49,7 +49,7 @@ afterAll(async () => {
 });
 
 const sampleAll = (engine: SamplingEngine) =>
-  Promise.all(Array.from({ length: 24 }, (_, i) => engine.sample(request(i))));
+  Promise.all(Array.from({ length: 40 }, (_, i) => engine.sample(request(i))));
 
 test("lanes answer with the bits of a single sampler, after a change of weights, too", async () => {
   const first = await sampleAll(lanes);
@@ -63,8 +63,8 @@ test("lanes answer with the bits of a single sampler, after a change of weights,
 
 test("a request in any lane can be withdrawn", async () => {
   const abort = new AbortController();
-  const withdrawn = Array.from({ length: 6 }, (_, i) =>
-    lanes.sample({ ...request(4 * i), maxTokens: 400, signal: abort.signal }),
+  const withdrawn = Array.from({ length: 20 }, (_, i) =>
+    lanes.sample({ ...request(2 * i), maxTokens: 400, signal: abort.signal }),
   );
   abort.abort(new Error("withdrawn"));
   const results = await Promise.allSettled(withdrawn);

@@ -1,3 +1,6 @@
+/** Requests that one lane answers as quickly as two would: a step costs something whatever its number of rows. */
+const FEW = 16;
+
 /** How much fuller than the emptiest lane one may be before its prompts go elsewhere. */
 const SLACK = 4;
 
@@ -26,8 +29,9 @@ export function createLaneChoice(lanes: number) {
       const least = Math.min(...loads);
       const known = keys
         .map((key) => places.get(key))
-        .find((lane) => lane !== undefined && (loads[lane] ?? 0) < least + SLACK);
-      const lane = known ?? loads.indexOf(least);
+        .find((lane) => lane !== undefined && (loads[lane] ?? 0) < Math.max(FEW, least + SLACK));
+      const roomy = loads.findIndex((load) => load < FEW);
+      const lane = known ?? (roomy >= 0 ? roomy : loads.indexOf(least));
       for (const key of keys) remember(key, lane);
       loads[lane] = (loads[lane] ?? 0) + 1;
       return lane;
