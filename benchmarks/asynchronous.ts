@@ -52,8 +52,8 @@ const MODES = [
 if (process.argv[2] === "--server") await serve(Number(process.argv[3]), Number(process.argv[4]));
 else {
   await compare({
-    steps: Number(process.argv[2] ?? 10),
-    medianMs: Number(process.argv[3] ?? 1000),
+    steps: Number(process.argv[2] ?? 30),
+    medianMs: Number(process.argv[3] ?? 500),
     sigma: Number(process.argv[4] ?? 0.8),
   });
 }
