@@ -114,6 +114,8 @@ export function createRolloutServer(options: RolloutServerOptions): RolloutServe
     async listen() {
       const answer = getRequestListener(app.fetch, { overrideGlobalObjects: false });
       const server = createServer((request, response) => void answer(request, response));
+      // Longer than clients keep idle connections: whoever closes first must not be the server, in the middle of a request.
+      server.keepAliveTimeout = 75_000;
       const port = await bind(server, config);
       let closing: Promise<void> | undefined;
       return {

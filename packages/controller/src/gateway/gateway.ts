@@ -115,6 +115,8 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
   });
 
   const server = createAdaptorServer({ fetch: app.fetch });
+  // Longer than clients keep idle connections: whoever closes first must not be the server, in the middle of a request.
+  if ("keepAliveTimeout" in server) server.keepAliveTimeout = 75_000;
   const url = await listen(server);
 
   return {
