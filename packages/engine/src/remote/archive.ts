@@ -11,7 +11,7 @@ const WANTED = new Set(["adapter_config.json", "adapter_model.safetensors"]);
 const unpack = promisify(gunzip);
 
 /**
- * Brings the adapter behind a path of saved weights into a folder, where the trainer hands out archives.
+ * Brings the adapter behind a path of saved weights into a folder, where the trainer hands it out.
  *
  * @returns whether it did.
  * @throws OsmosisError `VALIDATION` for an archive that cannot be read.

@@ -1,14 +1,19 @@
 /** Trainers that are down, slow, unfriendly or talk rubbish: each ends in an error that says so. */
+import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { encodeForwardBackwardOutput, TINKER_PROTOBUF } from "@osmosis/protocol";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import type { Datum } from "../service.ts";
 import { ModelLost } from "./model-lost.ts";
 import { createRemoteService } from "./service.ts";
+import { writeTar } from "./tar.ts";
 
 type Answer =
   | { readonly status?: number; readonly type?: string; readonly body: string | Uint8Array }
-  | "silence";
+  | "silence"
+  | "cut";
 
 let server: Server | undefined;
 afterEach(async () => {
@@ -48,6 +53,7 @@ async function listen(script: Readonly<Record<string, Answer | readonly Answer[]
       const answers = left.get(key) ?? [json({ request_id: path.slice(1) })];
       const answer = (answers.length > 1 ? answers.shift() : answers[0]) as Answer;
       if (answer === "silence") return;
+      if (answer === "cut") return void request.socket.destroy();
       response
         .writeHead(answer.status ?? 200, { "content-type": answer.type ?? "application/json" })
         .end(answer.body);
@@ -155,6 +161,17 @@ describe("a trainer that", () => {
     await expect(gradient(url)).rejects.toBeInstanceOf(ModelLost);
   });
 
+  test("knows a sampling session no more has lost the model, too", async () => {
+    const url = await listen({
+      "/create_sampling_session": json({ sampling_session_id: "base" }),
+      "/asample": json({ detail: "Sampling session not found" }, 404),
+    });
+    await using service = createRemoteService({ url, apiKey: "k", fetch, reduction: "sum" });
+    const model = await service.createModel({ folder: "m" }, LORA);
+    const request = { conversation: "c", maxTokens: 1, temperature: 1, topP: 1, stopTokens: [], seed: 0 };
+    await expect(model.sample({ ...request, prompt_T: [1] })).rejects.toBeInstanceOf(ModelLost);
+  });
+
   test("makes adapters only says so when asked for a whole model", async () => {
     const url = await listen({
       "/create_model": json({ detail: [{ loc: ["body", "lora_config"], msg: "Field required" }] }, 422),
@@ -163,5 +180,51 @@ describe("a trainer that", () => {
     await expect(
       service.createModel({ folder: "m" }, { method: { type: "full" }, seed: 0 }),
     ).rejects.toMatchObject({ code: "VALIDATION", hint: expect.stringContaining("lora") });
+  });
+});
+
+describe("a checkpoint's archive", () => {
+  const FILES = new Map(
+    ["adapter_config.json", "adapter_model.safetensors"].map((name) => [
+      name,
+      new TextEncoder().encode(name),
+    ]),
+  );
+  const ARCHIVE = "/training_runs/s/checkpoints/sampler_weights/osmosis/archive";
+
+  /** The files of a checkpoint, and what the run is told. */
+  async function checkpoint(archive: readonly Answer[]) {
+    const url = await listen({
+      save_weights_for_sampler: json({ path: "tinker://s/sampler_weights/osmosis" }),
+      [ARCHIVE]: archive,
+      "/training_runs/s/checkpoints/osmosis/archive": json({ detail: "Not Found" }, 404),
+    });
+    const told: string[] = [];
+    await using service = createRemoteService({
+      url,
+      apiKey: "k",
+      fetch,
+      reduction: "sum",
+      delay: async () => {},
+      notice: (text) => void told.push(text),
+    });
+    const model = await service.createModel({ folder: "m" }, LORA);
+    const folder = await mkdtemp(join(tmpdir(), "archive-"));
+    onTestFinished(() => rm(folder, { recursive: true }));
+    await model.saveWeights(folder);
+    return { files: (await readdir(folder)).sort(), told };
+  }
+
+  test("is asked for again when the trainer is busy or hangs up", async () => {
+    const archive: Answer = { type: "application/x-tar", body: writeTar(FILES) };
+    const { files, told } = await checkpoint([json({}, 503), "cut", archive]);
+    expect(files).toEqual([...FILES.keys(), "remote-weights.json"]);
+    expect(told).toEqual([]);
+  });
+
+  test("that cannot be had costs the archive, never the run", async () => {
+    const { files, told } = await checkpoint(["cut"]);
+    expect(files).toEqual(["remote-weights.json"]);
+    expect(told).toEqual([expect.stringContaining("lives there")]);
   });
 });

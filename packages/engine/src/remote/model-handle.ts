@@ -1,7 +1,7 @@
 import { OsmosisError, TinkerModelCreated } from "@osmosis/protocol";
 import { z } from "zod";
 import type { TrainMethod } from "../service.ts";
-import { ModelLost } from "./model-lost.ts";
+import { lost } from "./model-lost.ts";
 import type { RemoteSession } from "./service.ts";
 import type { Pending, WireBody } from "./wire-client.ts";
 import { readAnswer } from "./wire-data.ts";
@@ -97,11 +97,6 @@ function explain(error: unknown): never {
 
 function isConflict(error: unknown): boolean {
   return error instanceof OsmosisError && error.code === "CONFLICT";
-}
-
-/** Whoever does not know the model any more says "not found", whatever it was asked. */
-function lost(error: unknown): never {
-  throw error instanceof OsmosisError && error.code === "NOT_FOUND" ? new ModelLost(error) : error;
 }
 
 /** The scale is no part of the wire; a server that keeps it tells it. */

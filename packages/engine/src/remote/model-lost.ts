@@ -13,3 +13,8 @@ export class ModelLost extends OsmosisError {
     });
   }
 }
+
+/** Whoever does not know the model any more says "not found", whatever it was asked. */
+export function lost(error: unknown): never {
+  throw error instanceof OsmosisError && error.code === "NOT_FOUND" ? new ModelLost(error) : error;
+}

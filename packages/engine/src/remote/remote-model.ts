@@ -145,7 +145,7 @@ export async function createRemoteModel(
       if (options.method.type !== "lora") return;
       if (await downloadAdapter(session.wire, path, folder, session.signal)) return;
       session.notice(
-        "The trainer hands out no weights: the checkpoint is a reference to them, and lives there.",
+        "The trainer handed out no archive of the weights: the checkpoint is a reference to them, and lives there.",
       );
     },
 

@@ -1,5 +1,6 @@
 import { OsmosisError } from "@osmosis/protocol";
 import type { SampleRequest, SampleResult, Sampler } from "../service.ts";
+import { lost } from "./model-lost.ts";
 import type { RemoteSession } from "./service.ts";
 import { sampleResult } from "./wire-data.ts";
 
@@ -42,8 +43,8 @@ export function createRemoteSampler(
       };
       const signal =
         request.signal === undefined ? session.signal : AbortSignal.any([session.signal, request.signal]);
-      const pending = await session.wire.start("/asample", { json: body }, signal);
-      return { ...sampleResult(await pending.result()), weightsVersion: version };
+      const pending = await session.wire.start("/asample", { json: body }, signal).catch(lost);
+      return { ...sampleResult(await pending.result().catch(lost)), weightsVersion: version };
     },
     // The trainer keeps caches as it likes.
     endConversation() {},

@@ -41,7 +41,7 @@ export type WireClient = {
   /** Starts something slow; resolves as soon as the server has accepted it. */
   start(path: string, body: WireBody, signal: AbortSignal): Promise<Pending>;
   delete(path: string, signal: AbortSignal): Promise<void>;
-  /** A file behind any number of redirections; undefined where the server has none. */
+  /** A file behind a few redirections; undefined where the server has none, or does not bring it over after some tries. */
   download(path: string, signal: AbortSignal): Promise<Uint8Array | undefined>;
 };
 
@@ -63,6 +63,8 @@ const REQUEST_TIMEOUT_MS = 60_000;
 /** A gradient of a large batch on a large model takes its time. */
 const RESULT_TIMEOUT_MS = 3_600_000;
 const DOWNLOAD_TIMEOUT_MS = 30 * 60_000;
+/** A checkpoint can do without its archive, so nobody waits long for one. */
+const MAX_DOWNLOAD_FAILURES = 3;
 
 export function createWireClient({
   url,
@@ -145,31 +147,47 @@ export function createWireClient({
 
   /** The archive itself, or the address of one: by redirection, or in JSON. */
   async function downloadFrom(path: string, signal: AbortSignal): Promise<Uint8Array | undefined> {
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(DOWNLOAD_TIMEOUT_MS)]);
     let address = `${base}${path}`;
     for (let hops = 0; hops < 5; hops++) {
-      const isOurs = new URL(address).origin === new URL(base).origin;
-      const response = await fetch(address, {
-        redirect: "manual",
-        // The key is for the trainer only, not for a store that it points to.
-        headers: isOurs ? { "x-api-key": apiKey } : {},
-        signal: limit,
-      });
-      const location = response.headers.get("location");
-      if (response.status >= 300 && response.status < 400 && location !== null) {
-        address = new URL(location, address).href;
+      const found = await fetchFile(address, signal);
+      if (found === undefined) return undefined;
+      if (found.location !== undefined) {
+        address = new URL(found.location, address).href;
         continue;
       }
-      if (!response.ok) {
-        await response.body?.cancel();
-        return undefined;
-      }
-      if (response.headers.get("content-type")?.includes("json") !== true) {
-        return new Uint8Array(await response.arrayBuffer());
-      }
-      const named = z.object({ url: z.url() }).safeParse(await response.json().catch(() => undefined));
+      if (!found.isJson) return found.bytes;
+      const named = z.object({ url: z.url() }).safeParse(jsonOf(found.bytes));
       if (!named.success) return undefined;
       address = named.data.url;
+    }
+    return undefined;
+  }
+
+  /** Undefined for what is not there, or not to be had after some tries. */
+  async function fetchFile(address: string, signal: AbortSignal) {
+    const isOurs = new URL(address).origin === new URL(base).origin;
+    for (let failures = 0; failures <= MAX_DOWNLOAD_FAILURES; failures++) {
+      if (failures > 0) await delay(FIRST_PAUSE_MS * 2 ** failures, signal);
+      try {
+        const response = await fetch(address, {
+          redirect: "manual",
+          // The key is for the trainer only, not for a store that it points to.
+          headers: isOurs ? { "x-api-key": apiKey } : {},
+          signal: AbortSignal.any([signal, AbortSignal.timeout(DOWNLOAD_TIMEOUT_MS)]),
+        });
+        const isRedirect = response.status >= 300 && response.status < 400;
+        const location = isRedirect ? (response.headers.get("location") ?? undefined) : undefined;
+        if (response.ok) {
+          const isJson = response.headers.get("content-type")?.includes("json") === true;
+          return { location, isJson, bytes: new Uint8Array(await response.arrayBuffer()) };
+        }
+        await response.body?.cancel();
+        if (location !== undefined) return { location, isJson: false, bytes: new Uint8Array() };
+        if (!isPassing(response.status)) return undefined;
+      } catch {
+        // Whatever broke the connection, but for the caller.
+        signal.throwIfAborted();
+      }
     }
     return undefined;
   }
@@ -250,6 +268,14 @@ export function createWireClient({
       };
     },
   };
+}
+
+function jsonOf(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    return undefined;
+  }
 }
 
 function postOf(body: object) {

@@ -1,3 +1,5 @@
+import { createHash } from "node:crypto";
+
 /** Requests that one lane answers as quickly as two would: a step costs something whatever its number of rows. */
 const FEW = 16;
 
@@ -25,7 +27,7 @@ export function createLaneChoice(lanes: number) {
   return {
     /** Takes a lane for a request; `release` it when the request has ended. */
     take(conversation: string, prompt_T: readonly number[]): number {
-      const keys = [`c:${conversation}`, `p:${prompt_T.join()}`];
+      const keys = [`c:${conversation}`, `p:${digestOf(prompt_T)}`];
       const least = Math.min(...loads);
       const known = keys
         .map((key) => places.get(key))
@@ -40,4 +42,9 @@ export function createLaneChoice(lanes: number) {
       loads[lane] = (loads[lane] ?? 0) - 1;
     },
   };
+}
+
+/** What stands for a prompt: thousands of whole ones would take more memory than the caches that they lead to. */
+function digestOf(prompt_T: readonly number[]): string {
+  return createHash("sha256").update(Int32Array.from(prompt_T)).digest("base64");
 }
