@@ -1,5 +1,6 @@
 import type { DatasetRow, EvalRunConfig, RolloutRecord } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
+import { deadlineOf } from "../deadline.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import { collectRollouts } from "../rollout/collect-rollouts.ts";
 import { driveRollout } from "../rollout/drive-rollout.ts";
@@ -33,7 +34,7 @@ export type EvaluateRunOptions = {
  * Runs `n` rollouts of each row, `batch_size` rows at a time. An evaluation in which no rollout got a reward has failed:
  * it says nothing about the model.
  *
- * @throws the signal's reason when it aborts, and whatever a port throws.
+ * @throws the signal's reason when it aborts, why the gateway lost its model, and whatever a port throws.
  */
 export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> {
   const { runId, config, gateway, server, rows, ports, clock } = options;
@@ -49,6 +50,7 @@ export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> 
   const progress = progressLog(ports.log, { done, total: tasks.length });
   const failures = failureLog(ports.log, "evaluate");
 
+  using bounds = deadlineOf([options.signal, gateway.lost]);
   const collected = await collectRollouts(tasks, {
     pool: openRolloutPool(evaluation.batch_size * evaluation.n),
     rank: 0,
@@ -59,7 +61,9 @@ export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> 
       failures(rollout);
       progress(rollout);
     },
-    signal: options.signal,
+    // What a result needs of it is durable by then: an evaluation may have more rollouts than memory has room for.
+    kept: (rollout) => ({ ...rollout, messages: [], sequences: [], metrics: {} }),
+    signal: bounds.signal,
     drive: ({ row, sampleIndex }, execution, signal) =>
       (options.drive ?? driveRollout)({
         server,

@@ -7,6 +7,8 @@
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { createAdaptorServer } from "@hono/node-server";
+import { ModelLost } from "@osmosis/engine";
+import type { Sampler } from "@osmosis/engine";
 import { ChatRequest, OsmosisError, errorMessage, issuesOf } from "@osmosis/protocol";
 import { Hono } from "hono";
 import type { Context } from "hono";
@@ -39,6 +41,10 @@ export type GatewayOptions = {
 export interface Gateway extends AsyncDisposable {
   /** `http://127.0.0.1:<port>` */
   readonly url: string;
+  /**
+   * Aborts with the reason when the model can never be sampled again: then no rollout can end well, and none is at fault.
+   */
+  readonly lost: AbortSignal;
   /** @throws Error when the id is open already. */
   openRollout(options: OpenRolloutOptions): OpenRollout;
 }
@@ -60,7 +66,14 @@ const REFUSALS = new Set([400, 413, 422]);
 const REMEMBERED_ROLLOUTS = 10_000;
 
 /** Opens the endpoint on a free loopback port. Disposing it ends all connections. */
-export async function openGateway({ policy, clock, created = () => 0 }: GatewayOptions): Promise<Gateway> {
+export async function openGateway({
+  policy: given,
+  clock,
+  created = () => 0,
+}: GatewayOptions): Promise<Gateway> {
+  const lost = new AbortController();
+  const policy: GatewayPolicy =
+    given.type === "local" ? { ...given, sampler: watched(given.sampler, lost) } : given;
   const entries = new Map<string, Entry>();
   /** Callback keys of rollouts that were closed, oldest first. */
   const closed = new Map<string, Buffer>();
@@ -121,6 +134,7 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
 
   return {
     url,
+    lost: lost.signal,
     openRollout(options) {
       const id = options.rolloutId;
       if (entries.has(id)) throw new Error(`The rollout ${id} is open already.`);
@@ -168,6 +182,23 @@ export async function openGateway({ policy, clock, created = () => 0 }: GatewayO
       if ("closeAllConnections" in server) server.closeAllConnections();
       await closed;
     },
+  };
+}
+
+/** The same sampler; what it loses for ever is told. */
+function watched(sampler: Sampler, lost: AbortController): Sampler {
+  return {
+    contextLength: sampler.contextLength,
+    async sample(request) {
+      try {
+        return await sampler.sample(request);
+      } catch (error) {
+        if (error instanceof ModelLost) lost.abort(error);
+        throw error;
+      }
+    },
+    endConversation: (conversation) => sampler.endConversation(conversation),
+    [Symbol.asyncDispose]: () => sampler[Symbol.asyncDispose](),
   };
 }
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { openBandit } from "../../test/bandit.ts";
+import { banditScorer, openBandit } from "../../test/bandit.ts";
 import { codec } from "../../test/training-life.ts";
-import { boundedModel } from "./bounded-model.ts";
+import { boundedModel, boundedScorer } from "./bounded-model.ts";
 
 const ADAM = { learningRate: 1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weightDecay: 0, gradClipNorm: 0 };
 
@@ -23,4 +23,16 @@ test("a run that is stopped does not wait for its trainer", async () => {
   stop.abort(new Error("stopped by its owner"));
   await expect(waiting).rejects.toThrow("stopped by its owner");
   await expect(model.optimStep(ADAM)).rejects.toThrow("stopped by its owner");
+});
+
+test("nor for a reference or a teacher, and gives one up that does not answer", async () => {
+  const stop = new AbortController();
+  const frozen = banditScorer(codec, () => []);
+  const hanging = { ...frozen, logprobs: () => new Promise<never>(() => {}) };
+  await expect(
+    boundedScorer(hanging, { signal: stop.signal, timeoutMs: 30 }).logprobs([]),
+  ).rejects.toMatchObject({ code: "RUN_FAILED", message: expect.stringContaining("logprobs") });
+  const waiting = boundedScorer(hanging, { signal: stop.signal }).logprobs([]);
+  stop.abort(new Error("stopped by its owner"));
+  await expect(waiting).rejects.toThrow("stopped by its owner");
 });

@@ -77,7 +77,9 @@ function componentMetrics(rollouts: readonly RolloutRecord[]): Record<string, nu
   for (const { reward, metrics } of rollouts) {
     if (reward === null) continue;
     for (const [name, value] of Object.entries(metrics)) {
-      values.set(name, [...(values.get(name) ?? []), value]);
+      const known = values.get(name);
+      if (known === undefined) values.set(name, [value]);
+      else known.push(value);
     }
   }
   return Object.fromEntries(

@@ -19,6 +19,7 @@ export type Stopwatch = {
 /** `recorded` are rollouts of an earlier life of the run: they took none of the time. */
 export function createStopwatch(clock: Clock, recorded: readonly RolloutRecord[]): Stopwatch {
   const startedAt = clock.now();
+  const known = new Set(recorded);
   const seconds: Partial<Record<StepPhase, number>> = {};
   return {
     async time(phase, work) {
@@ -30,7 +31,7 @@ export function createStopwatch(clock: Clock, recorded: readonly RolloutRecord[]
     seconds: (phase) => seconds[phase] ?? 0,
     took: (phase, value) => void (seconds[phase] = value),
     metrics(rollouts, batch) {
-      const run = rollouts.filter((rollout) => !recorded.includes(rollout));
+      const run = rollouts.filter((rollout) => !known.has(rollout));
       const sampledTokens = run.reduce((sum, { completion_tokens }) => sum + completion_tokens, 0);
       const trainedTokens = batch.data_B.reduce((sum, { tokens_T }) => sum + tokens_T.length, 0);
       return {

@@ -1,7 +1,8 @@
+import { deadlineOf } from "../deadline.ts";
 import { noneScored } from "../rollout/failure-guard.ts";
 import type { RunEnd } from "../run-ports.ts";
 import { batchOf } from "./batch.ts";
-import { boundedModel } from "./bounded-model.ts";
+import { boundedModel, boundedScorer } from "./bounded-model.ts";
 import { splitRows, warnAboutLeaks } from "./held-out.ts";
 import { finite, validationMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
@@ -24,9 +25,11 @@ import { update } from "./update.ts";
  * Validation sees exactly the weights after its step: nothing is published until it has ended. A step whose groups teach
  * nothing makes no update, but is committed and counted.
  *
- * @throws the signal's reason when it aborts, and whatever a port or the model throws.
+ * @throws the signal's reason when it aborts, why the gateway lost its model, and whatever a port or the model throws.
  */
-export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
+export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
+  using bounds = deadlineOf([given.signal, given.gateway.lost]);
+  const options = withDeadlines({ ...given, signal: bounds.signal });
   const { config, ports, rows, clock, committedSteps } = options;
   const { sampling, checkpoints, advanced } = config;
   const totalSteps = stepsOf(config, rows.length);
@@ -40,7 +43,7 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
   const ended = milestones.earlyStop();
   if (ended !== undefined) return endedEarly(ended, ports.log);
 
-  const model = boundedModel(options.model, options);
+  const { model } = options;
   let weightsVersion = await model.syncSampler();
   await using pipeline = openStepPipeline(options, { split, totalSteps });
   for (let step = committedSteps + 1; step <= totalSteps; step++) {
@@ -63,7 +66,7 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     const groups_P = groupsOf(taken.trained_P, (rewards) => options.transformRewards?.(rewards, step));
     const batch = batchOf(groups_P, config);
     const lr = learningRate(config, { step, totalSteps });
-    const updated = await watch.time("train", () => update(batch, lr, { ...options, model }));
+    const updated = await watch.time("train", () => update(batch, lr, options));
     weightsVersion = await watch.time("update_weights", () => model.syncSampler());
     if (advanced.asynchronous) pipeline.published(step, weightsVersion);
 
@@ -102,6 +105,17 @@ export async function trainRun(options: TrainRunOptions): Promise<RunEnd> {
     if (enough !== undefined) return endedEarly(enough, ports.log);
   }
   return { status: "finished" };
+}
+
+/** No call of a model may hold the run for ever. */
+function withDeadlines(options: TrainRunOptions): TrainRunOptions {
+  const { model, reference, teacher } = options;
+  return {
+    ...options,
+    model: boundedModel(model, options),
+    ...(reference !== undefined && { reference: boundedScorer(reference, options) }),
+    ...(teacher !== undefined && { teacher: boundedScorer(teacher, options) }),
+  };
 }
 
 function failed(error: string): RunEnd {

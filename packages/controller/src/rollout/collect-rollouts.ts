@@ -37,6 +37,8 @@ export type CollectOptions = {
   readonly stopReason: (rollout: RolloutRecord) => string | undefined;
   /** Told about every rollout that was run, once it is durable. */
   readonly ended?: (rollout: RolloutRecord) => void;
+  /** What is kept in memory of a rollout that was run, once it is durable; by default all of it. */
+  readonly kept?: (rollout: RolloutRecord) => RolloutRecord;
   readonly signal: AbortSignal;
 };
 
@@ -68,7 +70,7 @@ export async function collectRollouts(
     options.ended?.(rollout);
     reason ??= options.stopReason(rollout);
     if (reason !== undefined) stop.abort(new DOMException(reason, "AbortError"));
-    return rollout;
+    return options.kept?.(rollout) ?? rollout;
   }
 
   /** All executions of the task that may be used, of earlier lives and of this one. */
