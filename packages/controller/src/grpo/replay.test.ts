@@ -10,6 +10,7 @@ import { randomFrom, seedOf } from "../seed.ts";
 import type { Metrics } from "./metrics.ts";
 import { replaySteps } from "./replay.ts";
 import type { ReplayOptions } from "./replay.ts";
+import { planOfStep } from "./step-plan.ts";
 
 /** Rows that teach nothing, rollouts that fail, mostly not twice, and rollouts that take long. */
 async function troublesome(context: AgentContext): Promise<AgentEnd> {
@@ -146,4 +147,49 @@ test("a replay ends between two steps when it is told to", async () => {
   });
   await expect(replay).rejects.toThrow("enough");
   expect(seen).toEqual([1]);
+});
+
+test("replacements that an earlier life rolled out, and the last one did not need, are not trained on", async () => {
+  const config = configOf({ max_steps: 3, ...DYNAMIC });
+  const store = await openStore();
+  await live(store, { config });
+  const ofStep = store.rollouts.filter(({ phase, step }) => phase === "train" && step === 2);
+  const rolledOut = new Set(ofStep.map(({ row_index }) => row_index));
+  const [unused] = planOfStep(config, rows, 2).refill_P.filter(
+    ([task]) => task !== undefined && !rolledOut.has(task.row.row_index),
+  );
+  const model = ofStep[0];
+  if (unused === undefined || model === undefined) throw new Error("every row was rolled out");
+  const extra = unused.map(({ row, sampleIndex }) => ({
+    ...model,
+    rollout_id: `extra-${sampleIndex}`,
+    row_index: row.row_index,
+    sample_index: sampleIndex,
+    reward: sampleIndex % 2,
+  }));
+  store.rollouts.push(...extra);
+  expect(await replayed(store, config, { from: 0, to: 3 })).toEqual(recorded(store, 0, 3));
+});
+
+test("a rollout that was run again because its weights were too old, and failed, does not count as it was before", async () => {
+  const config = configOf({ max_steps: 3 });
+  const store = await openStore();
+  const agentFails = async (context: AgentContext): Promise<AgentEnd> =>
+    context.request.rollout_id?.endsWith("n0") === true
+      ? { status: "failure", err_category: "agent_error", err_phase: "workflow" }
+      : agent(context);
+  await live(store, { config, rolloutServer: { agent: agentFails } });
+  const failed = store.rollouts.filter(({ outcome }) => outcome === "agent");
+  const [scored] = store.rollouts.filter(({ outcome }) => outcome === "ok");
+  if (scored === undefined) throw new Error("no rollout has a reward");
+  const tooOld = failed.map((one) => ({
+    ...scored,
+    rollout_id: `${one.rollout_id}-old`,
+    row_index: one.row_index,
+    sample_index: one.sample_index,
+    step: one.step,
+  }));
+  expect(tooOld.length).toBeGreaterThan(0);
+  store.rollouts.unshift(...tooOld);
+  expect(await replayed(store, config, { from: 0, to: 3 })).toEqual(recorded(store, 0, 3));
 });

@@ -1,5 +1,4 @@
 import type { Scorer, TrainableModel } from "@osmosis/engine";
-import { isScored } from "@osmosis/protocol";
 import type { RolloutRecord, TrainingRunConfig } from "@osmosis/protocol";
 import { recordedRollouts } from "../rollout/recorded-rollouts.ts";
 import type { RunPorts } from "../run-ports.ts";
@@ -7,7 +6,8 @@ import { batchOf } from "./batch.ts";
 import { finite } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { learningRate } from "./schedule.ts";
-import { planOfStep, trainedGroups } from "./step-plan.ts";
+import { nextGroups, planOfStep, trainedGroups } from "./step-plan.ts";
+import type { GroupTasks } from "./step-plan.ts";
 import { groupsOf } from "./step-rollouts.ts";
 import { update } from "./update.ts";
 
@@ -67,11 +67,23 @@ async function replayStep(
     metadata: null,
   }));
   const executionsOf = recordedRollouts(stored, { phase: "train", step });
-  const { first_P, refill_P } = planOfStep(config, rows, step);
-  // Groups that the run did not roll out have no rollouts.
-  const rolled_P = [...first_P, ...refill_P]
-    .map((tasks_G) => tasks_G.flatMap((task) => usedOf(executionsOf(task)) ?? []))
-    .filter((rollouts_G) => rollouts_G.length > 0);
+  const wasRolledOut = (tasks_G: GroupTasks): boolean =>
+    tasks_G.some((task) => executionsOf(task).length > 0);
+  const { first_P, refill_P, ...limits } = planOfStep(config, rows, step);
+  // Of rows that the run may not train on there are no rollouts.
+  const plan = {
+    ...limits,
+    first_P: first_P.filter(wasRolledOut),
+    refill_P: refill_P.filter(wasRolledOut),
+  };
+  // A task is executed again only when what there was could not be used, so the last execution is the one that counts.
+  // Round by round as in the run: an earlier life of it may have rolled out more replacements than its last one needed.
+  const rolled_P: RolloutRecord[][] = [];
+  let next_P: readonly GroupTasks[] = plan.first_P;
+  while (next_P.length > 0) {
+    rolled_P.push(...next_P.map((tasks_G) => tasks_G.flatMap((task) => executionsOf(task).at(-1) ?? [])));
+    next_P = nextGroups(plan, rolled_P, config);
+  }
   const groups_P = groupsOf(trainedGroups(rolled_P, config));
   const batch = batchOf(groups_P, config);
   return finite(
@@ -83,12 +95,4 @@ async function replayStep(
       ports: { log: options.log },
     }),
   );
-}
-
-/**
- * The execution that the run trained with. A task is executed again only when what there was could not be used, because
- * it failed or its weights were too old, so of several the last with a reward counts.
- */
-function usedOf(executions: readonly RolloutRecord[]): RolloutRecord | undefined {
-  return executions.findLast(({ outcome }) => isScored(outcome)) ?? executions.at(-1);
 }
