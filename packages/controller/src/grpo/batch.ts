@@ -39,12 +39,13 @@ export type TrainingBatch = {
  * What the trainer gets: one datum for each branch of each rollout that can teach something, in the order of the groups.
  *
  * The weights are such that the plain sum of weighted token losses is the configured aggregation over all rewarded
- * rollouts of the step. `token_mean`: every sampled token of the step counts the same (DAPO, arXiv 2503.14476).
+ * rollouts of the given groups. `token_mean`: every sampled token of them counts the same (DAPO, arXiv 2503.14476).
  * `sequence_mean`: every rollout counts the same (GRPO, arXiv 2402.03300). `dr_grpo`: every token counts the same in
  * every step, 1 over the rollouts and their longest possible answer (arXiv 2503.20783).
  *
- * Groups whose advantages are all 0 count in it although they are left out, so that leaving them out saves time and
- * changes nothing else. They stay in where single tokens teach something, whatever the rewards are.
+ * Given groups whose advantages are all 0 count in it although they are left out, so that leaving them out saves time and
+ * changes nothing else. They stay in where single tokens teach something, whatever the rewards are. Groups that dynamic
+ * sampling has replaced are not given, and do not count.
  */
 export function batchOf(groups_P: readonly Group[], { training, advanced }: BatchConfig): TrainingBatch {
   const limit = training.max_response_length;
