@@ -4,7 +4,8 @@ import { countNativeCalls } from "../graph/native-calls.ts";
 import { loadRuntime, type TensorData } from "../graph/session.ts";
 import type { BuiltGraph } from "../graph/builder.ts";
 import { createSessions, type Job, type JobResults } from "../training/batch-runner.ts";
-import { toFailure, type Failure } from "./messages.ts";
+import type { FromHelper } from "./helper-thread.ts";
+import { toFailure } from "./messages.ts";
 import { WorkerData } from "./worker-data.ts";
 
 export type ToLane =
@@ -14,10 +15,7 @@ export type ToLane =
   | { readonly type: "run"; readonly id: number; readonly job: Omit<Job, "cost"> };
 
 /** Jobs are answered in the order in which they came. */
-export type FromLane = { readonly id: number } & (
-  | { readonly results: JobResults }
-  | { readonly failure: Failure }
-);
+type FromLane = FromHelper<JobResults>;
 
 const port = parentPort;
 if (port === null) throw new Error("this file is the entry of a worker thread");
@@ -46,9 +44,9 @@ async function prepare({ name, graph }: ToLane & { type: "prepare" }): Promise<v
 
 async function run({ id, job }: ToLane & { type: "run" }): Promise<void> {
   try {
-    const results = await (await ready).run(job);
-    const buffers = Object.values(results).map(({ buffer }) => buffer as ArrayBuffer); // onnxruntime's own
-    port?.postMessage({ id, results } satisfies FromLane, buffers);
+    const result = await (await ready).run(job);
+    const buffers = Object.values(result).map(({ buffer }) => buffer as ArrayBuffer); // onnxruntime's own
+    port?.postMessage({ id, result } satisfies FromLane, buffers);
   } catch (error) {
     port?.postMessage({ id, failure: toFailure(error) } satisfies FromLane);
   }

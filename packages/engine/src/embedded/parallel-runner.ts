@@ -1,5 +1,3 @@
-import { once } from "node:events";
-import { Worker } from "node:worker_threads";
 import type { CallFlags } from "../graph/native-calls.ts";
 import type { Runtime } from "../graph/session.ts";
 import {
@@ -9,9 +7,8 @@ import {
   type Job,
   type JobResults,
 } from "../training/batch-runner.ts";
-import type { FromLane, ToLane } from "./lane.ts";
-import { fromFailure } from "./messages.ts";
-import type { WorkerData } from "./worker-data.ts";
+import { startHelper } from "./helper-thread.ts";
+import type { ToLane } from "./lane.ts";
 
 /** How many jobs a lane holds, so that it never waits while this thread computes one of its own. */
 const JOBS_IN_HAND = 2;
@@ -111,42 +108,12 @@ function inOrder(onResults: (job: number, results: JobResults) => void): typeof 
 
 function startLane(callFlags: CallFlags): Lane {
   const entry = new URL(import.meta.url.endsWith(".ts") ? "./lane.ts" : "./lane.js", import.meta.url);
-  const worker = new Worker(entry, {
-    workerData: { threads: 1, callFlags } satisfies WorkerData,
-    execArgv: [],
-  });
-  const pending = new Map<
-    number,
-    { resolve: (results: JobResults) => void; reject: (error: unknown) => void }
-  >();
-  let lastId = 0;
-  let failed: Error | undefined;
-  const fail = (error: Error): void => {
-    failed ??= error;
-    for (const { reject } of pending.values()) reject(failed);
-    pending.clear();
-  };
-  const post = (message: ToLane): void => worker.postMessage(message, []);
-  worker.on("message", (message: FromLane) => {
-    const job = pending.get(message.id);
-    pending.delete(message.id);
-    if ("failure" in message) job?.reject(fromFailure(message.failure));
-    else job?.resolve(message.results);
-  });
-  worker.on("error", (error) => fail(error instanceof Error ? error : new Error(String(error))));
-  worker.on("exit", () => fail(new Error("a helper thread of the engine has stopped")));
+  const thread = startHelper<ToLane, JobResults>(entry, { threads: 1, callFlags });
   return {
-    load: () => pending.size,
-    post,
+    load: () => thread.load(),
+    post: (message) => thread.post(message),
     run: ({ graph, feeds, dimensions }) =>
-      new Promise((resolve, reject) => {
-        if (failed !== undefined) return reject(failed);
-        pending.set(++lastId, { resolve, reject });
-        post({ type: "run", id: lastId, job: { graph, feeds, dimensions } });
-      }),
-    stop: async () => {
-      post({ type: "stop" });
-      if (failed === undefined) await once(worker, "exit");
-    },
+      thread.call((id) => ({ type: "run", id, job: { graph, feeds, dimensions } })),
+    stop: () => thread.end({ type: "stop" }),
   };
 }

@@ -5,7 +5,8 @@ import { countNativeCalls } from "../graph/native-calls.ts";
 import type { DecoderWeights } from "../sampler/decoder-weights.ts";
 import { openBatchedSampler } from "../sampler/sampling-engine.ts";
 import type { SampleRequest, SampleResult } from "../service.ts";
-import { toFailure, type Failure } from "./messages.ts";
+import type { FromHelper } from "./helper-thread.ts";
+import { toFailure } from "./messages.ts";
 import type { LaneOptions } from "./sampling-lanes.ts";
 import { WorkerData } from "./worker-data.ts";
 
@@ -15,11 +16,6 @@ export type ToSamplingLane =
   | { readonly type: "endConversation"; readonly conversation: string }
   | { readonly type: "weights"; readonly weights: DecoderWeights; readonly version: number }
   | { readonly type: "close" };
-
-export type FromSamplingLane = { readonly id: number } & (
-  | { readonly result: SampleResult }
-  | { readonly failure: Failure }
-);
 
 const port = parentPort;
 if (port === null) throw new Error("this file is the entry of a worker thread");
@@ -57,7 +53,7 @@ async function handle(message: ToSamplingLane): Promise<void> {
 async function sample(id: number, request: Omit<SampleRequest, "signal">): Promise<void> {
   const abort = new AbortController();
   running.set(id, abort);
-  let reply: FromSamplingLane;
+  let reply: FromHelper<SampleResult>;
   try {
     reply = { id, result: await (await sampler).sample({ ...request, signal: abort.signal }) };
   } catch (error) {

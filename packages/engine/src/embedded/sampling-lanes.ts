@@ -3,15 +3,13 @@
  * thread, or its bits would depend on the batch; several decoders are how the other cores are used. A request's result
  * does not depend on the lane that it takes.
  */
-import { once } from "node:events";
-import { Worker } from "node:worker_threads";
 import type { CallFlags } from "../graph/native-calls.ts";
 import { layOutWeights, shareWeights, type DecoderWeights } from "../sampler/decoder-weights.ts";
 import { createLaneChoice } from "../sampler/lane-choice.ts";
 import { openBatchedSampler, type SamplingOptions } from "../sampler/sampling-engine.ts";
 import type { SampleRequest, SampleResult } from "../service.ts";
-import { fromFailure } from "./messages.ts";
-import type { FromSamplingLane, ToSamplingLane } from "./sampling-lane.ts";
+import { startHelper } from "./helper-thread.ts";
+import type { ToSamplingLane } from "./sampling-lane.ts";
 import type { OpenSamplingEngine } from "./sampling-engine.ts";
 import type { WorkerData } from "./worker-data.ts";
 
@@ -85,53 +83,15 @@ function startLane(options: LaneOptions, callFlags: CallFlags): Lane {
   const isSource = import.meta.url.endsWith(".ts");
   const entry = new URL(isSource ? "./sampling-lane.ts" : "./sampling-lane.js", import.meta.url);
   const data: WorkerData & { readonly options: LaneOptions } = { threads: 1, callFlags, options };
-  const worker = new Worker(entry, { workerData: data, execArgv: [] });
-  const pending = new Map<
-    number,
-    { readonly resolve: (result: SampleResult) => void; readonly reject: (error: unknown) => void }
-  >();
-  let lastId = 0;
-  let failed: Error | undefined;
-  const fail = (error: Error): void => {
-    failed ??= error;
-    for (const { reject } of pending.values()) reject(failed);
-    pending.clear();
-  };
-  const post = (message: ToSamplingLane): void => worker.postMessage(message, []);
-  worker.on("message", (message: FromSamplingLane) => {
-    const call = pending.get(message.id);
-    pending.delete(message.id);
-    if ("failure" in message) call?.reject(fromFailure(message.failure));
-    else call?.resolve(message.result);
-  });
-  worker.on("error", (error) => fail(error instanceof Error ? error : new Error(String(error))));
-  worker.on("exit", () => fail(new Error("a sampling thread of the engine has stopped")));
+  const thread = startHelper<ToSamplingLane, SampleResult>(entry, data);
   return {
     sample: ({ signal, ...request }) =>
-      new Promise((resolve, reject) => {
-        if (failed !== undefined) return reject(failed);
-        if (signal?.aborted) return reject(signal.reason);
-        const id = ++lastId;
-        const onAbort = (): void => post({ type: "abort", id });
-        signal?.addEventListener("abort", onAbort, { once: true });
-        const settled = (): void => signal?.removeEventListener("abort", onAbort);
-        pending.set(id, {
-          resolve: (result) => {
-            settled();
-            resolve(result);
-          },
-          reject: (error) => {
-            settled();
-            reject(signal?.aborted ? signal.reason : error);
-          },
-        });
-        post({ type: "sample", id, request });
+      thread.call((id) => ({ type: "sample", id, request }), {
+        signal,
+        withdraw: (id) => ({ type: "abort", id }),
       }),
-    endConversation: (conversation) => post({ type: "endConversation", conversation }),
-    setWeights: (weights, version) => post({ type: "weights", weights, version }),
-    async close() {
-      post({ type: "close" });
-      if (failed === undefined) await once(worker, "exit");
-    },
+    endConversation: (conversation) => thread.post({ type: "endConversation", conversation }),
+    setWeights: (weights, version) => thread.post({ type: "weights", weights, version }),
+    close: () => thread.end({ type: "close" }),
   };
 }
