@@ -235,3 +235,17 @@ test("links between documents lead somewhere", () => {
     );
   expect(broken).toEqual([]);
 });
+
+test("no table of a document has a row twice", () => {
+  const repeated = tracked
+    .filter((path) => path.endsWith(".md"))
+    .flatMap((path) =>
+      readFileSync(join(root, path), "utf8")
+        .split(/\n{2,}/)
+        .flatMap((block) => {
+          const rows = block.split("\n").filter((line) => line.startsWith("|"));
+          return rows.filter((row, index) => rows.indexOf(row) < index).map((row) => `${path}: ${row}`);
+        }),
+    );
+  expect(repeated).toEqual([]);
+});

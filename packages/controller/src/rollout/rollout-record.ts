@@ -54,7 +54,7 @@ export function recordOf(facts: {
 }
 
 /** The outcome, once the model's side is known. */
-export function classify(
+function classify(
   end: RolloutEnd,
   trace: RolloutTrace | undefined,
   { grade, rewardRange }: { readonly grade: boolean; readonly rewardRange?: RewardRange | undefined },
