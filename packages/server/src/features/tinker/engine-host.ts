@@ -39,10 +39,10 @@ export function createEngineHost() {
     ): Promise<TrainableModel> => (await start()).createModel(source, options),
 
     /** Lets `use` work with a sampler, which is not closed meanwhile. */
-    withSampler: samplers.use,
+    withSampler: <T>(source: ModelSource, use: (sampler: Sampler) => Promise<T>) => samplers.use(source, use),
 
     /** The same with a scorer. */
-    withScorer: scorers.use,
+    withScorer: <T>(source: ModelSource, use: (scorer: Scorer) => Promise<T>) => scorers.use(source, use),
 
     /** Ends the thread, and with it every model. The next model starts another. */
     async close(): Promise<void> {

@@ -32,8 +32,12 @@ export function trainerKeyRoutesOf(platform: Platform): Hono<AppEnv> {
     const keys = await accounts.tokens.list(user.id, "trainer");
     return {
       keys: keys.map(({ id, name, prefix, created_at, expires_at, last_used_at }) => ({
-        ...{ id, name, created_at, expires_at, last_used_at },
+        id,
+        name,
         prefix: `${KEY_PREFIX}${prefix}`,
+        created_at,
+        expires_at,
+        last_used_at,
       })),
     };
   });

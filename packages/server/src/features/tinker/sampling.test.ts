@@ -101,11 +101,11 @@ test("an answer ends with the token that completes a stop text, be it of several
   const prompt_T = await promptOf("Multiply 3 and 4.");
   const free = await sample(prompt_T, { max_tokens: 80, temperature: 0, stop: [] });
   const tokens = free.sequences[0]?.tokens ?? [];
-  const { decode, encode } = await codec();
-  const whole = decode(tokens);
+  const chat = await codec();
+  const whole = chat.decode(tokens);
   // Behind the first piece, so that several pieces are needed.
-  const stop = whole.slice(decode(tokens.slice(0, 40)).length).slice(0, 5);
-  expect(encode(stop).length).toBeGreaterThan(1);
+  const stop = whole.slice(chat.decode(tokens.slice(0, 40)).length).slice(0, 5);
+  expect(chat.encode(stop).length).toBeGreaterThan(1);
   const { sequences } = await sample(prompt_T, {
     max_tokens: 80,
     temperature: 0,
@@ -115,9 +115,9 @@ test("an answer ends with the token that completes a stop text, be it of several
   expect(cut?.stop_reason).toBe("stop");
   expect(cut?.tokens).toEqual(tokens.slice(0, cut?.tokens.length));
   expect(cut?.logprobs).toHaveLength(cut?.tokens.length ?? 0);
-  const text = decode(cut?.tokens ?? []);
+  const text = chat.decode(cut?.tokens ?? []);
   expect(text).toContain(stop);
-  expect(decode(cut?.tokens.slice(0, -1) ?? [])).not.toContain(stop);
+  expect(chat.decode(cut?.tokens.slice(0, -1) ?? [])).not.toContain(stop);
 
   const never = await sample(prompt_T, { max_tokens: 40, temperature: 0, stop: "never said" });
   expect(never.sequences[0]).toMatchObject({ stop_reason: "length", tokens: tokens.slice(0, 40) });

@@ -26,6 +26,7 @@ const Report = z.object({
   samples: z.array(z.array(z.number())),
   stops: z.array(z.string()),
   sample_logprobs: z.array(z.number()),
+  scored: z.array(z.number().nullable()),
   importance_loss: z.number(),
   paths: z.array(z.string()),
   continued: z.tuple([z.number(), z.number()]),
@@ -59,6 +60,11 @@ test.skipIf(pythons.length === 0).each(pythons.length === 0 ? ["no Python"] : py
     expect(report.samples[0]).toHaveLength(5);
     expect(report.samples[1]).toEqual(report.samples[0]);
     expect(report.stops).toEqual(["length", "length"]);
+    expect(report.scored).toHaveLength(8);
+    expect(report.scored[0]).toBeNull();
+    for (const [index, logprob] of report.sample_logprobs.entries()) {
+      expect(report.scored[3 + index]).toBeCloseTo(logprob, 4);
+    }
     // The ratio of sampler and trainer is 1 at each of five tokens.
     expect(report.importance_loss).toBeCloseTo(-5, 3);
     expect(report.paths[0]).toMatch(/^tinker:\/\/.+:train:0\/weights\/first$/);

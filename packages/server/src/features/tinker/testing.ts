@@ -27,7 +27,10 @@ export interface TrainerServer extends AsyncDisposable {
   readonly folder: string;
 }
 
-export async function startTrainerServer(): Promise<TrainerServer> {
+/** With a data folder and a database that it does not own, it is the same server again. */
+export async function startTrainerServer(
+  options: Parameters<typeof startTestServer>[0] = {},
+): Promise<TrainerServer> {
   await using stack = new AsyncDisposableStack();
   const modelsFolder = await mkdtemp(join(tmpdir(), "osmosis-trainer-"));
   stack.defer(() => rm(modelsFolder, { recursive: true, force: true }));
@@ -36,7 +39,9 @@ export async function startTrainerServer(): Promise<TrainerServer> {
   await writeFile(join(folder, "config.json"), JSON.stringify(CONFIG));
   await writeFile(join(folder, "tokenizer.json"), "{}");
   await writeSafetensors(join(folder, "model.safetensors"), initialiseModel(parseModelConfig(CONFIG), 1));
-  const server = stack.use(await startTestServer({ config: { modelsFolder } }));
+  const server = stack.use(
+    await startTestServer({ ...options, config: { ...options.config, modelsFolder } }),
+  );
   const apiKey = await mintKey(server);
   const resources = stack.move();
   return { server, apiKey, folder, [Symbol.asyncDispose]: () => resources.disposeAsync() };
