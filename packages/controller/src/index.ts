@@ -10,6 +10,7 @@ export type {
 } from "./gateway/rollout-session.ts";
 export { RolloutServerError, connectRolloutServer } from "./rollout/server-client.ts";
 export type { RolloutServer, RolloutServerOptions } from "./rollout/server-client.ts";
+export { batchedWriter } from "./rollout/durable-writer.ts";
 export { driveRollout } from "./rollout/drive-rollout.ts";
 export type { DriveRollout, DriveRolloutOptions, RolloutTimeouts } from "./rollout/drive-rollout.ts";
 export { rolloutIdOf, rolloutSeed } from "./rollout/rollout-id.ts";

@@ -1,20 +1,19 @@
-import { readFile, readdir, rm, rmdir, writeFile } from "node:fs/promises";
+import { readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import {
   connectRolloutServer,
+  driveRollout,
   evaluateRun,
   openGateway,
   trainRun,
   type Clock,
   type Gateway,
-  type GatewayPolicy,
   type RunEnd,
   type RunPorts,
 } from "@osmosis/controller";
 import { loadChatCodec, type TrainableModel, type TrainingService } from "@osmosis/engine";
 import {
   DatasetRow,
-  OsmosisError,
   RolloutRecord,
   type EvaluationJob,
   type ModelAssignment,
@@ -22,11 +21,15 @@ import {
 } from "@osmosis/protocol";
 import { childEnvironment, prepareEnvironment } from "./environment.ts";
 import type { FileCache } from "./file-cache.ts";
+import { openFrozenModels, type FrozenModels } from "./frozen-models.ts";
 import type { RunLink } from "./platform-link.ts";
+import { removeEmpty, rolloutRecorder } from "./record-rollouts.ts";
 import { startRolloutProcess, type RolloutProcess, type RolloutTimeouts } from "./rollout-process.ts";
 import type { RunLog } from "./run-log.ts";
+import { openPolicy } from "./sampling-policy.ts";
+import { openSharedRollouts, type SharedRollouts } from "./shared-rollouts.ts";
 import { trackRun } from "./trackers/track-run.ts";
-import { localModel, openTrainedModel } from "./trained-model.ts";
+import { openTrainedModel } from "./trained-model.ts";
 
 /** What a worker has at hand for any run. */
 export type WorkerTools = {
@@ -99,7 +102,7 @@ export async function executeRun(
     const tracking = { link, log, fetch: tools.fetch, clock: tools.clock, now: Date.now, signal };
     return await trackRun(job, tracking, (tracked) => train(job, { ...inner, link: tracked }));
   } finally {
-    for (const name of ["model", "state-in", "state", "checkpoints"]) {
+    for (const name of ["model", "teacher", "state-in", "state", "checkpoints", "weights"]) {
       await rm(join(folder, name), { recursive: true, force: true });
     }
     await removeEmpty(join(folder, "artifacts"), folder);
@@ -120,8 +123,10 @@ type RunParts = {
 };
 
 async function evaluate(job: EvaluationJob, parts: RunParts): Promise<RunEnd> {
-  const policy = await policyOf(job, parts);
+  const notice = (text: string) => parts.log.write("info", "trainer", text);
+  const policy = await openPolicy(job, { ...parts, notice });
   const gateway = parts.opened.use(await openGateway({ policy, clock: parts.tools.clock }));
+  const shared = sharing(job.config.advanced.rollout_workers, parts);
   return evaluateRun({
     runId: job.run_id,
     config: job.config,
@@ -129,62 +134,44 @@ async function evaluate(job: EvaluationJob, parts: RunParts): Promise<RunEnd> {
     server: serverOf(parts),
     rows: parts.rows,
     recorded: parts.recorded,
-    ports: runPorts(parts),
+    ports: runPorts(parts, shared),
+    ...(shared === undefined ? {} : { drive: shared.drive }),
     clock: parts.tools.clock,
     signal: parts.signal,
   });
 }
 
-async function policyOf(job: EvaluationJob, parts: RunParts): Promise<GatewayPolicy> {
-  const { model } = job;
-  if (model.type === "provider") {
-    const apiKey = { ...job.env, ...job.secrets }[model.api_key_name];
-    if (apiKey === undefined) {
-      throw new OsmosisError(
-        "VALIDATION",
-        `The model ${model.name} needs the secret ${model.api_key_name}.`,
-        {
-          hint: `Add "${model.api_key_name}" to [secrets].required and set it with osmosis secret set.`,
-        },
-      );
-    }
-    return {
-      type: "provider",
-      model: model.model,
-      baseUrl: model.base_url,
-      apiKey,
-      fetch: parts.tools.fetch,
-    };
-  }
-  const source = await localModel(model, parts);
-  const service = parts.opened.use(await parts.tools.openService());
-  const sampler = parts.opened.use(await service.openSampler(source));
-  return { type: "local", name: model.name, sampler, codec: await loadChatCodec(source.folder) };
-}
-
 async function train(job: TrainingJob, parts: RunParts): Promise<RunEnd> {
-  const { model, source } = await openTrainedModel(job, parts);
-  const codec = await loadChatCodec(source.folder);
+  const { model, ...place } = await openTrainedModel(job, parts);
+  const frozen = await openFrozenModels(job, place, parts);
+  const codec = await loadChatCodec(place.source.folder);
   const gateway = parts.opened.use(
     await openGateway({
       policy: { type: "local", name: job.model.name, sampler: model, codec },
       clock: parts.tools.clock,
     }),
   );
-  return trainWith(job, model, gateway, parts);
+  return trainWith(job, { model, frozen, gateway }, parts);
 }
 
 function trainWith(
   job: TrainingJob,
-  model: TrainableModel,
-  gateway: Gateway,
+  {
+    model,
+    frozen,
+    gateway,
+  }: { readonly model: TrainableModel; readonly frozen: FrozenModels; readonly gateway: Gateway },
   parts: RunParts,
 ): Promise<RunEnd> {
   const { link, folder, signal } = parts;
+  const { rollout_workers: workers, method } = job.config.advanced;
+  const shared = sharing(workers, parts);
   return trainRun({
     runId: job.run_id,
     config: job.config,
-    model,
+    model: shared === undefined ? model : withPublishedWeights(model),
+    ...frozen,
+    ...(shared === undefined ? {} : { drive: shared.drive }),
     gateway,
     server: serverOf(parts),
     rows: parts.rows,
@@ -192,7 +179,7 @@ function trainWith(
     committedSteps: job.committed_steps,
     pastSteps: job.past_steps,
     ports: {
-      ...runPorts(parts),
+      ...runPorts(parts, shared),
       async commitStep({ step, metrics, examples, saveState }) {
         const files = await upload(`state/${step}`, saveState);
         await link.commitStep({ step, metrics: { ...metrics }, examples, state_files: files }, signal);
@@ -211,6 +198,22 @@ function trainWith(
     signal,
   });
 
+  /** The same model, whose new weights are the platform's, too, before anything is sampled with them. */
+  function withPublishedWeights(inner: TrainableModel): TrainableModel {
+    let published: number | undefined;
+    return {
+      ...inner,
+      async syncSampler() {
+        const version = await inner.syncSampler();
+        if (version === published) return version;
+        const files = await upload(`weights/${version}`, (target) => inner.saveWeights(target));
+        await link.publishWeights({ version, method, files }, signal);
+        published = version;
+        return version;
+      },
+    };
+  }
+
   /** Lets `save` write a folder, and brings its files to the platform under `prefix`. */
   async function upload(prefix: string, save: (folder: string) => Promise<void>): Promise<string[]> {
     const local = join(folder, prefix);
@@ -228,7 +231,10 @@ async function nameBaseModel(folder: string, model: ModelAssignment): Promise<vo
   if (model.type !== "local") return;
   const path = join(folder, "adapter_config.json");
   // Written by the engine, a moment ago.
-  const config = JSON.parse(await readFile(path, "utf8")) as Record<string, unknown>;
+  const text = await readFile(path, "utf8").catch(() => undefined);
+  // Weights that stay at a trainer have none.
+  if (text === undefined) return;
+  const config = JSON.parse(text) as Record<string, unknown>;
   const named = { ...config, base_model_name_or_path: model.base_model };
   await writeFile(path, `${JSON.stringify(named, null, 2)}\n`);
 }
@@ -242,50 +248,21 @@ function serverOf({ rollouts, tools }: RunParts): ReturnType<typeof connectRollo
   });
 }
 
-function runPorts({ rollouts, link, log, signal }: RunParts): RunPorts {
+function runPorts({ rollouts, link, log, signal }: RunParts, shared: SharedRollouts | undefined): RunPorts {
+  const record = rolloutRecorder({
+    artifactRoot: rollouts.artifactRoot,
+    log,
+    send: (records) => link.record(records, signal),
+  });
   return {
-    async record(records) {
-      const complete = await Promise.all(
-        records.map((record) => withTrajectory(record, rollouts.artifactRoot)),
-      );
-      await link.record(
-        complete.map((one) => ({
-          ...one,
-          error: log.hide(one.error),
-          messages: log.hide(one.messages),
-          trajectory: log.hide(one.trajectory),
-        })),
-        signal,
-      );
-      await discardTrajectories(records, rollouts.artifactRoot);
-    },
+    record: (records) => record(records.filter((one) => shared?.isRecorded(one) !== true)),
     log: ({ level, step, message, details }) => log.write(level, step, message, details ?? undefined),
   };
 }
 
-/** Adds the trajectory that the rollout server wrote, if it did. */
-async function withTrajectory(record: RolloutRecord, artifactRoot: string): Promise<RolloutRecord> {
-  if (record.trajectory !== null) return record;
-  const folder = join(artifactRoot, record.rollout_id);
-  try {
-    const trajectory: unknown = JSON.parse(await readFile(join(folder, "trajectory.json"), "utf8"));
-    return { ...record, trajectory };
-  } catch {
-    // Not written, or not complete yet: the record's own messages are what there is.
-    return record;
-  }
-}
-
-/** Deletes what the platform has by now. What an agent left as an artifact stays where it is. */
-async function discardTrajectories(records: readonly RolloutRecord[], artifactRoot: string): Promise<void> {
-  for (const { rollout_id: id } of records) {
-    const folder = join(artifactRoot, id);
-    await rm(join(folder, "trajectory.json"), { force: true });
-    await removeEmpty(join(folder, "artifacts"), folder);
-  }
-}
-
-async function removeEmpty(...folders: readonly string[]): Promise<void> {
-  // One that is not empty, or was never made, is left alone.
-  for (const folder of folders) await rmdir(folder).catch(() => {});
+/** Where the configuration lets other workers help; undefined where this one rolls out alone. */
+function sharing(workers: number, { opened, link, log, signal }: RunParts): SharedRollouts | undefined {
+  if (workers < 2) return undefined;
+  log.write("info", "prepare", `Up to ${workers} workers roll out for this run`);
+  return opened.use(openSharedRollouts({ link, workers, drive: driveRollout, signal }));
 }

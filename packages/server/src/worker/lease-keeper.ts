@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { LeaseLost, type RunLink } from "./platform-link.ts";
+import { LeaseLost } from "./platform-call.ts";
 
 /** Why a run ended from outside. */
 export class StopRequested extends Error {
@@ -11,13 +11,18 @@ export type LeaseKeeper = AsyncDisposable & {
   readonly signal: AbortSignal;
 };
 
+const WATCH_MS = 500;
+
 /**
- * Renews the lease of a run about four times per lease, and aborts the run's signal when somebody asked for its end or
- * when the lease is gone.
+ * Renews the lease of a run or a share about four times per lease, and aborts the signal when somebody asked for the end
+ * or when the lease is gone. A process that was paused for longer than the lease knows so before it asks anybody: its
+ * clock has jumped. So it stops what it does elsewhere, too, where nobody checks the lease.
  */
 export function keepLease(options: {
-  readonly link: Pick<RunLink, "heartbeat">;
+  readonly link: { heartbeat(signal: AbortSignal): Promise<{ stop_requested: boolean }> };
   readonly leaseSeconds: number;
+  /** Milliseconds of a clock that goes on while this process is paused. */
+  readonly now: () => number;
   readonly signal: AbortSignal;
 }): LeaseKeeper {
   const run = new AbortController();
@@ -38,9 +43,20 @@ export function keepLease(options: {
     );
   });
 
+  let seenAt = options.now();
+  const watch = setInterval(() => {
+    const pausedMs = options.now() - seenAt;
+    seenAt += pausedMs;
+    if (pausedMs < options.leaseSeconds * 1000 || inner.aborted) return;
+    run.abort(
+      new LeaseLost(`the worker was paused for ${Math.round(pausedMs / 1000)} s, and its lease is gone`),
+    );
+  }, WATCH_MS);
+
   return {
     signal: inner,
     async [Symbol.asyncDispose]() {
+      clearInterval(watch);
       closing.abort();
       await beating;
     },

@@ -5,13 +5,15 @@ import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { inspect, parseArgs } from "node:util";
 import { systemClock } from "@osmosis/controller";
-import { createEmbeddedService } from "@osmosis/engine";
-import { OsmosisError, errorMessage, type Job } from "@osmosis/protocol";
+import { ModelLost, createEmbeddedService } from "@osmosis/engine";
+import { OsmosisError, REPLAY_WORKER_SUFFIX, errorMessage, type Job } from "@osmosis/protocol";
 import { executeReplay } from "./execute-replay.ts";
 import { executeRun, type WorkerTools } from "./execute-run.ts";
 import { openFileCache } from "./file-cache.ts";
+import { openHelping, type Helping } from "./helping.ts";
 import { StopRequested, keepLease } from "./lease-keeper.ts";
-import { LeaseLost, openPlatformLink, type PlatformLink, type RunLink } from "./platform-link.ts";
+import { LeaseLost } from "./platform-call.ts";
+import { openPlatformLink, type PlatformLink, type RunLink } from "./platform-link.ts";
 import { openRunLog } from "./run-log.ts";
 import { defaultWorkerName } from "./worker-name.ts";
 
@@ -59,6 +61,11 @@ process.once("SIGTERM", end);
 process.once("SIGINT", end);
 if (flags.supervised) process.stdin.on("end", end).on("close", end).on("error", end).resume();
 
+const CLAIM_WAIT_MS = 20_000;
+const LONGEST_PAUSE_MS = 8000;
+/** The exit code for a token that the platform does not take: starting again does not help. */
+const REFUSED = 77;
+
 const dataFolder = resolve(flags.data);
 const link = openPlatformLink({
   url: flags.platform,
@@ -83,7 +90,7 @@ const tools: WorkerTools = {
   // Replays are asked for while runs go on, which take hours. Each lane holds one at a time, under a name of its own.
   await Promise.all([
     work(link, { worker, instance: randomUUID() }, "runs"),
-    work(link, { worker: `${worker}-replays`, instance: randomUUID() }, "replays"),
+    work(link, { worker: `${worker}${REPLAY_WORKER_SUFFIX}`, instance: randomUUID() }, "replays"),
   ]);
 }
 process.exit(0);
@@ -93,28 +100,68 @@ async function work(
   identity: { worker: string; instance: string },
   lane: "runs" | "replays",
 ): Promise<void> {
-  while (!ending.signal.aborted) {
-    let job: Job | null;
+  await using helping =
+    lane === "runs" ? openHelping(tools, { now: () => new Date(), say, signal: ending.signal }) : undefined;
+  for (let failures = 0; !ending.signal.aborted;) {
     try {
-      job = await platform.claim(identity, { waitMs: 20_000, lane, signal: ending.signal });
+      // Runs come first. Who has none looks for one that needs help, and hears at once when a run waits.
+      const job = await platform.claim(identity, {
+        waitMs: helping === undefined ? CLAIM_WAIT_MS : 0,
+        lane,
+        signal: ending.signal,
+      });
+      failures = 0;
+      if (job !== null) {
+        await helping?.leave();
+        await execute(platform, job);
+      } else if (helping !== undefined) {
+        await help(platform, identity, helping);
+      }
     } catch (error) {
       if (ending.signal.aborted) return;
-      say(`claiming a run failed: ${errorMessage(error)}`);
-      await sleep(1000, undefined, { signal: ending.signal }).catch(() => {});
-      continue;
+      if (error instanceof OsmosisError && error.code === "AUTH_REQUIRED") {
+        say(`the platform refuses this worker's token: ${error.message} ${error.hint ?? ""}`);
+        process.exit(REFUSED);
+      }
+      if (failures === 0) say(`claiming a run failed, and is tried again: ${errorMessage(error)}`);
+      failures += 1;
+      const pauseMs = Math.min(1000 * 2 ** (failures - 1), LONGEST_PAUSE_MS);
+      await sleep(pauseMs, undefined, { signal: ending.signal }).catch(() => {});
     }
-    if (job !== null) await execute(platform, job);
   }
+}
+
+/** Works on a share of another worker's run, if there is one. */
+async function help(
+  platform: PlatformLink,
+  identity: { worker: string; instance: string },
+  helping: Helping,
+): Promise<void> {
+  const share = await platform.claimShare(identity, {
+    waitMs: CLAIM_WAIT_MS,
+    exceptRuns: helping.exceptRuns(),
+    signal: ending.signal,
+  });
+  if (share === null) await helping.leaveWhenIdle();
+  else await helping.work(share, platform.share(share.share_id, share.lease_token));
 }
 
 /** Executes one run, and tells the platform how it ended: unless the run is not ours any more. */
 async function execute(platform: PlatformLink, job: Job): Promise<void> {
   const run = platform.run(job.run_id, job.lease_token);
   say(`${job.kind} run ${job.run_name}, attempt ${job.attempt}`);
-  await using lease = keepLease({ link: run, leaseSeconds: job.lease_seconds, signal: ending.signal });
+  await using lease = keepLease({
+    link: run,
+    leaseSeconds: job.lease_seconds,
+    now: () => Date.now(),
+    signal: ending.signal,
+  });
   await using log = openRunLog({
     link: run,
-    secrets: Object.values(job.secrets),
+    secrets: [
+      ...Object.values(job.secrets),
+      ...(job.trainer?.api_key === undefined ? [] : [job.trainer.api_key]),
+    ],
     now: () => new Date(),
     signal: ending.signal,
   });
@@ -136,8 +183,16 @@ async function finishAfter(
 ): Promise<void> {
   const { job, run, log } = parts;
   const reason: unknown = parts.leaseSignal.aborted ? parts.leaseSignal.reason : error;
+  if (reason instanceof ModelLost) {
+    log.write("warning", "trainer", `${reason.message} ${reason.hint ?? ""}`);
+    await log.flush();
+  }
   // The platform hands the run out again: to us after a restart, or to another worker.
-  if (reason instanceof LeaseLost || (ending.signal.aborted && !(reason instanceof StopRequested))) {
+  if (
+    reason instanceof LeaseLost ||
+    reason instanceof ModelLost ||
+    (ending.signal.aborted && !(reason instanceof StopRequested))
+  ) {
     return say(`${job.run_name}: ${errorMessage(reason)}`);
   }
   const status = reason instanceof StopRequested ? "stopped" : "failed";

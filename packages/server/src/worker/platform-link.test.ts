@@ -7,7 +7,8 @@ import { pipeline } from "node:stream/promises";
 import { create, extract } from "tar";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { LeaseLost, openPlatformLink, type PlatformLink } from "./platform-link.ts";
+import { LeaseLost } from "./platform-call.ts";
+import { openPlatformLink, type PlatformLink } from "./platform-link.ts";
 
 const never = new AbortController().signal;
 

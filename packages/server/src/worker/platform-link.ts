@@ -1,13 +1,11 @@
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { Readable } from "node:stream";
-import { setTimeout as sleep } from "node:timers/promises";
 import {
   OsmosisError,
   RUN_LEASE_HEADER,
   committedStepsRoute,
   createClient,
-  errorMessage,
   fillPath,
   workerRoutes,
   workerStreams,
@@ -15,13 +13,12 @@ import {
   type Job,
   type LogEntry,
   type RolloutRecord,
+  type Share,
+  shareRoutes,
 } from "@osmosis/protocol";
 import type { z } from "zod";
-
-/** The lease of a run is gone: another worker has it, or the run has ended. Whatever is under way must stop. */
-export class LeaseLost extends Error {
-  override readonly name = "LeaseLost";
-}
+import { chunksOf, leased, linesOf, patiently, reach } from "./platform-call.ts";
+import { openShareLink, openSharingLink, type ShareLink, type SharingLink } from "./share-link.ts";
 
 export type WorkerIdentity = { readonly worker: string; readonly instance: string };
 
@@ -34,6 +31,17 @@ export type PlatformLink = {
   ): Promise<Job | null>;
   /** The line to one run, in the name of its lease. */
   run(runId: string, leaseToken: string): RunLink;
+  /** Waits for a share of another worker's run; null when none came in time, or a run waits. */
+  claimShare(
+    identity: WorkerIdentity,
+    options: {
+      readonly waitMs: number;
+      readonly exceptRuns: readonly string[];
+      readonly signal: AbortSignal;
+    },
+  ): Promise<Share | null>;
+  /** The line to one share, in the name of its lease. */
+  share(shareId: string, leaseToken: string): ShareLink;
   /**
    * Reads a file reference, or a stream route of the platform. `use` gets the body from its beginning, and again from its
    * beginning when the connection breaks in the middle.
@@ -49,7 +57,7 @@ export type PlatformLink = {
  * Every call is repeated while the platform cannot be reached, since each of them may be made twice: a restart of the
  * server is a pause, not a failure. Calls of a lost lease throw `LeaseLost`.
  */
-export type RunLink = {
+export type RunLink = SharingLink & {
   heartbeat(signal: AbortSignal): Promise<{ stop_requested: boolean }>;
   record(rollouts: readonly RolloutRecord[], signal: AbortSignal): Promise<void>;
   commitStep(
@@ -67,7 +75,7 @@ export type RunLink = {
   ): Promise<{ name: string }>;
   log(entries: readonly LogEntry[], signal: AbortSignal): Promise<void>;
   finish(status: "finished" | "failed" | "stopped", error: string | null, signal: AbortSignal): Promise<void>;
-  /** Uploads a file of the run; `path` is `state/<step>/<name>` or `checkpoints/<step>/<name>`. */
+  /** Uploads a file of the run; `path` begins with `state/<step>/`, `checkpoints/<step>/` or `weights/<version>/`. */
   putFile(path: string, file: string, signal: AbortSignal): Promise<void>;
   /** The lines of a stream route, parsed. */
   lines<Row>(
@@ -113,6 +121,15 @@ export function openPlatformLink(options: {
     },
     run: (runId, leaseToken) =>
       openRunLink({ client, read, fetch: options.fetch, headers, runId, leaseToken, patienceMs }),
+    async claimShare(identity, { waitMs, exceptRuns, signal }) {
+      const answer = await client.call(shareRoutes.claim, {
+        body: { ...identity, wait_ms: waitMs, except_runs: [...exceptRuns] },
+        timeoutMs: waitMs + 15_000,
+        signal,
+      });
+      return answer.share;
+    },
+    share: (shareId, leaseToken) => openShareLink({ client, read, shareId, leaseToken, patienceMs }),
   };
 }
 
@@ -131,6 +148,7 @@ function openRunLink(parts: {
   const again = <Result>(signal: AbortSignal, call: () => Promise<Result>): Promise<Result> =>
     leased(patiently({ signal, patienceMs }, call));
   return {
+    ...openSharingLink({ client, params, headers, again }),
     heartbeat: (signal) =>
       again(signal, () =>
         client.call(workerRoutes.heartbeat, { params, headers, body: {}, signal, timeoutMs: 5000 }),
@@ -194,92 +212,4 @@ function openRunLink(parts: {
     source: (use, signal) =>
       leased(parts.read(fillPath(workerStreams.source, params), use, { leaseToken, signal })),
   };
-}
-
-/** What the platform refuses for a conflict, it refuses because the lease is gone. */
-async function leased<Result>(call: Promise<Result>): Promise<Result> {
-  try {
-    return await call;
-  } catch (error) {
-    if (error instanceof OsmosisError && error.code === "CONFLICT") {
-      throw new LeaseLost(error.message, { cause: error });
-    }
-    throw error;
-  }
-}
-
-/** @throws OsmosisError `NETWORK` when the connection breaks. */
-async function* chunksOf(body: ReadableStream<Uint8Array>, path: string): AsyncGenerator<Buffer> {
-  const reader = body.getReader();
-  try {
-    for (;;) {
-      const chunk = await reader.read().catch((error: unknown) => {
-        throw new OsmosisError("NETWORK", `${path} broke off: ${errorMessage(error)}.`, { cause: error });
-      });
-      if (chunk.done) return;
-      const { buffer, byteOffset, byteLength } = chunk.value;
-      // The reader of archives takes nothing but buffers.
-      yield Buffer.from(buffer, byteOffset, byteLength);
-    }
-  } finally {
-    await reader.cancel().catch(() => {});
-  }
-}
-
-/** The lines that are not empty. */
-async function* linesOf(body: Readable): AsyncGenerator<string> {
-  const decoder = new TextDecoder();
-  let rest = "";
-  for await (const chunk of body) {
-    // A byte stream.
-    const lines = (rest + decoder.decode(chunk as Uint8Array, { stream: true })).split("\n");
-    rest = lines.pop() ?? "";
-    yield* lines.filter((line) => line !== "");
-  }
-  if (rest !== "") yield rest;
-}
-
-/** Fetches, and speaks the errors of the typed client. */
-async function reach(
-  fetch: typeof globalThis.fetch,
-  url: URL,
-  init: RequestInit & { duplex?: "half" },
-): Promise<Response> {
-  let response: Response;
-  try {
-    response = await fetch(url, { ...init, redirect: "manual" });
-  } catch (error) {
-    if (init.signal?.aborted) throw error;
-    throw new OsmosisError("NETWORK", `No answer from ${url.origin}: ${errorMessage(error)}.`, {
-      cause: error,
-    });
-  }
-  if (response.ok) return response;
-  const text = await response.text();
-  const code = response.status === 409 ? "CONFLICT" : response.status >= 500 ? "NETWORK" : "PLATFORM_ERROR";
-  throw new OsmosisError(code, `${url.pathname} answered ${response.status}: ${text.slice(0, 500)}`);
-}
-
-/** Repeats a call while the platform is away, with a growing pause, until the patience is used up. */
-async function patiently<Result>(
-  options: { readonly signal: AbortSignal; readonly patienceMs: number },
-  call: () => Promise<Result>,
-): Promise<Result> {
-  let waitedMs = 0;
-  for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, 5000)) {
-    try {
-      return await call();
-    } catch (error) {
-      options.signal.throwIfAborted();
-      const away = error instanceof OsmosisError && (error.code === "NETWORK" || isServerFault(error));
-      if (!away || waitedMs >= options.patienceMs) throw error;
-      await sleep(pauseMs, undefined, { signal: options.signal });
-      waitedMs += pauseMs;
-    }
-  }
-}
-
-function isServerFault(error: OsmosisError): boolean {
-  const status = error.details?.["status_code"];
-  return typeof status === "number" && status >= 500;
 }
