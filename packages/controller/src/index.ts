@@ -21,7 +21,7 @@ export { rewardsOfStep } from "./grpo/milestones.ts";
 export { stepsOf } from "./grpo/schedule.ts";
 export { trainRun } from "./grpo/train.ts";
 export type { TrainPorts, TrainRunOptions } from "./grpo/train-options.ts";
-export { evaluateRun } from "./evaluation/evaluate.ts";
+export { evaluateRun, withoutConversation } from "./evaluation/evaluate.ts";
 export type { EvaluateRunOptions } from "./evaluation/evaluate.ts";
 export { evaluationResults, isSkipped } from "./evaluation/results.ts";
 export type { EvaluatedRollout, EvaluationFacts } from "./evaluation/results.ts";

@@ -61,8 +61,7 @@ export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> 
       failures(rollout);
       progress(rollout);
     },
-    // What a result needs of it is durable by then: an evaluation may have more rollouts than memory has room for.
-    kept: (rollout) => ({ ...rollout, messages: [], sequences: [], metrics: {} }),
+    kept: withoutConversation,
     signal: bounds.signal,
     drive: ({ row, sampleIndex }, execution, signal) =>
       (options.drive ?? driveRollout)({
@@ -89,4 +88,9 @@ export async function evaluateRun(options: EvaluateRunOptions): Promise<RunEnd> 
   });
   const error = collected.type === "stopped" ? collected.reason : noneScored(collected.rollouts);
   return error === undefined ? { status: "finished" } : { status: "failed", error };
+}
+
+/** What an evaluation needs of a rollout that is durable: it may have more of them than memory has room for. */
+export function withoutConversation(rollout: RolloutRecord): RolloutRecord {
+  return { ...rollout, messages: [], sequences: [], metrics: {}, trajectory: null };
 }

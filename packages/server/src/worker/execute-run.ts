@@ -6,6 +6,7 @@ import {
   evaluateRun,
   openGateway,
   trainRun,
+  withoutConversation,
   type Clock,
   type Gateway,
   type RunEnd,
@@ -83,7 +84,7 @@ export async function executeRun(
   void rollouts.failed.then((error) => died.abort(error));
   const [rows, recorded] = await Promise.all([
     link.lines("rows", DatasetRow, signal),
-    link.lines("rollouts", RolloutRecord, signal),
+    link.lines("rollouts", job.kind === "evaluation" ? KeptRollout : RolloutRecord, signal),
   ]);
   log.write("info", "prepare", `Loading model ${job.model.name}`);
   const inner = {
@@ -108,6 +109,8 @@ export async function executeRun(
     await removeEmpty(join(folder, "artifacts"), folder);
   }
 }
+
+const KeptRollout = RolloutRecord.transform(withoutConversation);
 
 type RunParts = {
   readonly tools: WorkerTools;
