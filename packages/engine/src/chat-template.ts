@@ -1,13 +1,13 @@
 import { join } from "node:path";
-import { Template } from "@huggingface/jinja";
 import { chatText, errorMessage, OsmosisError } from "@osmosis/protocol";
 import type { ChatMessage, ChatTool } from "@osmosis/protocol";
+import { compileTemplate, type BoundedTemplate } from "./bounded-template.ts";
 import { readText } from "./tokenizer.ts";
 import type { TokenizerConfig } from "./tokenizer.ts";
 
 /** Renders a conversation as the text that the model was trained on. */
 export type ChatTemplate = {
-  /** @throws OsmosisError `VALIDATION` with the template's own words when it refuses the conversation. */
+  /** @throws OsmosisError `VALIDATION` with the template's own words when it refuses the conversation, or does not end. */
   render(
     messages: readonly ChatMessage[],
     tools: readonly ChatTool[],
@@ -74,9 +74,9 @@ async function templateSource(
   return { plain, withTools: named("tool_use") ?? plain };
 }
 
-function compile(folder: string, source: string): Template {
+function compile(folder: string, source: string): BoundedTemplate {
   try {
-    return new Template(source);
+    return compileTemplate(source);
   } catch (error) {
     throw new OsmosisError(
       "VALIDATION",

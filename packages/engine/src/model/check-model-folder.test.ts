@@ -1,4 +1,4 @@
-import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -108,6 +108,41 @@ test("a chat template that is missing, does not parse or raises is refused in it
   expect(await refusal()).toContain("does not parse");
   await edit("tokenizer_config.json", { chat_template: '{{ raise_exception("Not today.") }}' });
   expect(await refusal()).toContain("Not today.");
+});
+
+test("a chat template that never ends is refused, and does not hang the import", async () => {
+  const loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
+  await edit("tokenizer_config.json", { chat_template: loop });
+  expect(await refusal()).toContain("did not end within 5 s");
+});
+
+test("infinity in half-precision weights is named with the tensor", async () => {
+  const path = join(folder, "model.safetensors");
+  const weights = await readSafetensors(path);
+  weights.get("model.norm.weight")?.data.fill(-Infinity, 0, 1);
+  await writeSafetensors(path, weights, { dtype: "F16" });
+  expect(await refusal()).toContain("1 tensors hold NaN or infinity: model.norm.weight");
+});
+
+test("an empty folder is refused with the file that it lacks, a link to a model is followed", async () => {
+  const root = await mkdtemp(join(tmpdir(), "osmosis-check-"));
+  try {
+    const link = join(root, "link");
+    await symlink(folder, link);
+    expect((await checkModelFolder(link)).files).toContain("model.safetensors");
+    for (const name of await readdir(folder)) {
+      await rename(join(folder, name), join(root, name));
+      await symlink(join(root, name), join(folder, name));
+    }
+    expect((await checkModelFolder(folder)).files).toContain("model.safetensors");
+    await rm(join(root, "model.safetensors"));
+    expect(await refusal()).toContain("model.safetensors cannot be read");
+    await rm(folder, { recursive: true });
+    await mkdir(folder);
+    expect(await refusal()).toContain("config.json");
+  } finally {
+    await rm(root, { recursive: true });
+  }
 });
 
 test("a template that shows no tools is a warning", async () => {
