@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
-import { createWriteStream } from "node:fs";
+import { createReadStream, createWriteStream } from "node:fs";
 import { copyFile, link, mkdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { Transform } from "node:stream";
+import { Transform, type Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { OsmosisError, type FileRef } from "@osmosis/protocol";
 import type { PlatformLink } from "./platform-link.ts";
@@ -12,12 +12,15 @@ export type FileCache = {
   /**
    * Makes a folder that holds the files under their names.
    *
-   * @throws OsmosisError `STORAGE` when what arrived is not what the platform announced.
+   * @throws OsmosisError `STORAGE` when the platform has lost a file, or what arrived is not what it announced.
    */
   folderOf(files: readonly FileRef[], folder: string, signal: AbortSignal): Promise<string>;
 };
 
 export function openFileCache(root: string, link: Pick<PlatformLink, "read">): FileCache {
+  /** When the files that were found sound had been written last. */
+  const seen = new Map<string, number>();
+
   return {
     async folderOf(files, folder, signal) {
       await rm(folder, { recursive: true, force: true });
@@ -34,25 +37,10 @@ export function openFileCache(root: string, link: Pick<PlatformLink, "read">): F
 
   async function fetchOnce(file: FileRef, signal: AbortSignal): Promise<string> {
     const path = join(root, file.sha256.slice(0, 2), file.sha256);
-    const found = await stat(path).catch(() => undefined);
-    if (found?.size === file.size_bytes) return path;
+    if (await isSound(path, file)) return path;
     await mkdir(dirname(path), { recursive: true });
     const partial = `${path}.${process.pid}.part`;
-    const sha256 = await link.read(
-      file.url,
-      async (body) => {
-        const hash = createHash("sha256");
-        const tap = new Transform({
-          transform(chunk: Buffer, _encoding, done) {
-            hash.update(chunk);
-            done(null, chunk);
-          },
-        });
-        await pipeline(body, tap, createWriteStream(partial), { signal });
-        return hash.digest("hex");
-      },
-      { signal },
-    );
+    const sha256 = await receive(file, partial, signal);
     if (sha256 !== file.sha256) {
       await rm(partial, { force: true });
       throw new OsmosisError(
@@ -65,6 +53,42 @@ export function openFileCache(root: string, link: Pick<PlatformLink, "read">): F
     }
     await rename(partial, path);
     return path;
+  }
+
+  /** Runs have links to these files, and disks fail, so what was fetched by an earlier process is read once again. */
+  async function isSound(path: string, file: FileRef): Promise<boolean> {
+    const found = await stat(path).catch(() => undefined);
+    if (found?.size !== file.size_bytes) return false;
+    if (seen.get(path) === found.mtimeMs) return true;
+    const hash = createHash("sha256");
+    await pipeline(createReadStream(path), hash);
+    if (hash.digest("hex") !== file.sha256) return false;
+    seen.set(path, found.mtimeMs);
+    return true;
+  }
+
+  /** Fetches a file and says which SHA-256 arrived. */
+  async function receive(file: FileRef, partial: string, signal: AbortSignal): Promise<string> {
+    const take = async (body: Readable): Promise<string> => {
+      const hash = createHash("sha256");
+      const tap = new Transform({
+        transform(chunk: Buffer, _encoding, done) {
+          hash.update(chunk);
+          done(null, chunk);
+        },
+      });
+      await pipeline(body, tap, createWriteStream(partial), { signal });
+      return hash.digest("hex");
+    };
+    try {
+      return await link.read(file.url, take, { signal });
+    } catch (error) {
+      if (!(error instanceof OsmosisError) || error.code !== "PLATFORM_ERROR") throw error;
+      throw new OsmosisError("STORAGE", `The platform cannot give ${file.name}: ${error.message}`, {
+        hint: "When it is gone from the platform's data folder, import the model again with --overwrite; then submit the run again.",
+        cause: error,
+      });
+    }
   }
 }
 
