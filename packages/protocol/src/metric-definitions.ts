@@ -284,7 +284,11 @@ export const METRICS: readonly MetricDefinition[] = [
     ["rollout/in_flight", "count", "Rollouts that were running at that moment."],
   ]),
   ...group("Throughput", [
-    ["perf/step_time", "seconds", "From the beginning of the step to its commit."],
+    [
+      "perf/step_time",
+      "seconds",
+      "From the beginning of the step until it is measured: with validation, without checkpoint and commit.",
+    ],
     [
       "perf/rollout_time",
       "seconds",

@@ -30,7 +30,7 @@ test("docs/metrics.md says what the definitions say: vitest -u writes it anew", 
 What a training step commits, by the key that charts, \`--json\`, exports and trackers use. This page is written from \`packages/protocol/src/metric-definitions.ts\`; a test keeps them the same, and both true to what a step commits.
 
 - **Rollouts** are the training rollouts of the step's own prompts, before dynamic sampling selects anything; **rewarded** are those whose grader gave a reward; **sampled** those with at least one token of the policy. A rollout **passes** with a reward of at least 1.
-- The **batch** is what the update gets: the sampled tokens of groups whose rewards differ.
+- The **batch** is what the update gets: the sampled tokens of groups whose rewards differ; of all groups with a reward, where single tokens teach (\`kl_coef\`, \`teacher_model\`, \`entropy_coef\`).
 - A failed rollout has no reward, and is never a reward of 0. It is counted by its outcome, and left out of every mean of rewards.
 - A mean of nothing has no value: the step has no point in that curve.
 
