@@ -102,6 +102,27 @@ test("bytes other than the announced ones are refused, and are not kept", async 
   expect((await start("acme/four", files)).uploads.map(({ name }) => name)).toContain("model.safetensors");
 });
 
+test("a model whose files were lost or cut off on the server is made whole by importing it again", async () => {
+  const files = otherModel(6);
+  await send("acme/lost", files);
+  await finish("acme/lost", files);
+  const { blobs } = server.platform;
+  const [weights, config] = ["model.safetensors", "config.json"].map((name) => {
+    return described(files).find((file) => file.name === name)?.sha256 ?? "";
+  });
+  await blobs.delete(`models/files/${config}`);
+  await blobs.put(`models/files/${weights}`, Buffer.from("cut off"));
+  for (const { name, upload } of (await start("acme/lost", files, { overwrite: true })).uploads) {
+    if (upload.method !== "multipart") throw new Error("not in parts");
+    const [part] = upload.presigned_urls;
+    const body = new Uint8Array(files.get(name) ?? []);
+    expect((await fetch(part?.presigned_url ?? "", { method: "PUT", body })).status).toBe(200);
+  }
+  await finish("acme/lost", files, { overwrite: true });
+  expect((await blobs.stat(`models/files/${weights}`))?.sizeBytes).toBe(files.get("model.safetensors")?.length);
+  expect((await blobs.stat(`models/files/${config}`))?.sizeBytes).toBe(files.get("config.json")?.length);
+});
+
 test("a name is replaced only when that is asked for, and never one that ships with the server", async () => {
   const files = otherModel(5);
   await send("acme/five", files);

@@ -37,7 +37,8 @@ export function createModelImports(parts: ImportParts) {
       await checkRequest(parts, user, request);
       const uploads = [];
       for (const file of request.files) {
-        if ((await blobs.stat(fileKey(file))) === undefined) uploads.push({ name: file.name, upload: await uploadOf(file) });
+        const found = await blobs.stat(fileKey(file));
+        if (found?.sizeBytes !== file.size_bytes) uploads.push({ name: file.name, upload: await uploadOf(file) });
       }
       return { uploads };
     },
