@@ -261,3 +261,16 @@ test("a run that is good enough ends early, with a last checkpoint; its successo
   expect(store.steps.at(-1)?.step).toBe(last);
   expect(store.logs.at(-1)?.message).toEqual(message);
 });
+
+test("a trainer that cannot compute at the temperature of the rollouts says so before there are any", async () => {
+  const store = await openStore();
+  const { result } = await live(store, {
+    config: configOf({}, { sampling: { rollout_temperature: 0.7 } }),
+    trainer: (bandit) => ({
+      ...bandit,
+      forward: () => Promise.reject(new Error("temperature 1 only")),
+    }),
+  });
+  expect(result).toEqual(new Error("temperature 1 only"));
+  expect(store.rollouts).toEqual([]);
+});

@@ -44,6 +44,7 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
   if (ended !== undefined) return endedEarly(ended, ports.log);
 
   const { model } = options;
+  await requireTemperature(options);
   let weightsVersion = await model.syncSampler();
   await using pipeline = openStepPipeline(options, { split, totalSteps });
   for (let step = committedSteps + 1; step <= totalSteps; step++) {
@@ -105,6 +106,14 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
     if (enough !== undefined) return endedEarly(enough, ports.log);
   }
   return { status: "finished" };
+}
+
+/** Whoever cannot compute at the temperature of the rollouts says so before there are any. */
+async function requireTemperature({ config, model, reference, teacher }: TrainRunOptions): Promise<void> {
+  const temperature = { temperature: config.sampling.rollout_temperature };
+  await model.forward([], { type: "importance_sampling" }, temperature);
+  await reference?.logprobs([], temperature);
+  await teacher?.logprobs([], temperature);
 }
 
 /** No call of a model may hold the run for ever. */
