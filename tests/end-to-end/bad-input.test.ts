@@ -1,8 +1,9 @@
-import { appendFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { appendFile, cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { runProgram, startOsmosis, type Ended } from "./support/command.ts";
+import { CHECKOUT, runProgram, startOsmosis, type Ended } from "./support/command.ts";
 import { FAULTY, FAULTY_ROWS, ROWS, addFaultyRollouts } from "./support/faulty-rollouts.ts";
 import { startTestPlatform, type TestPlatform } from "./support/platform.ts";
 import { processesOf } from "./support/processes.ts";
@@ -238,6 +239,62 @@ describe("a token", () => {
 
 const up = (...args: string[]) =>
   startOsmosis(["up", "--json", ...args], { cwd: platform.workspace, env: platform.env }).ended;
+
+describe("a model that went wrong after it was registered", () => {
+  /** Registers a model like the shipped one, with weights that no worker has. */
+  async function register(name: string, mark: number): Promise<string> {
+    const folder = join(platform.data, "..", `model-${mark}`);
+    await cp(join(CHECKOUT, "packages/engine/models/tiny-agent"), folder, { recursive: true });
+    const file = join(folder, "model.safetensors");
+    const weights = await readFile(file);
+    weights.writeUInt8(mark, weights.length - 1);
+    await writeFile(file, weights);
+    await platform.answerOf("model", "import", folder, "--name", name);
+    const sha256 = createHash("sha256").update(weights).digest("hex");
+    return join(platform.data, "blobs/blobs/models~/files~", sha256);
+  }
+
+  const evaluate = async (model: string) => {
+    const config = "configs/eval/multiply-local-openai.toml";
+    const ended = await platform.osmosis(
+      "eval",
+      "submit",
+      config,
+      "--model",
+      model,
+      "--yes",
+      "--wait",
+      "--json",
+    );
+    expect(ended.code).toBe(1);
+    const failure = failureOf(ended);
+    expect(failure.code).toBe("RUN_FAILED");
+    // The run of the details is the platform's answer.
+    const { name } = failure.details["run"] as { name: string };
+    const { eval_run: run } = await evalEnd(platform.client, name);
+    expect(run).toMatchObject({ status: "failed" });
+    return run.error;
+  };
+
+  test("because its weights were deleted fails the run with their name and the remedy, which works", async () => {
+    const blob = await register("local/deleted", 1);
+    await rm(blob);
+    expect(await evaluate("local/deleted")).toMatch(
+      /cannot give model\.safetensors: .* answered 404.*import the model again with --overwrite/,
+    );
+    const folder = join(platform.data, "../model-1");
+    await platform.answerOf("model", "import", folder, "--name", "local/deleted", "--overwrite");
+    expect((await readFile(blob)).length).toBeGreaterThan(1_000_000);
+  });
+
+  test("because its weights were damaged fails the run before anything is sampled with them", async () => {
+    const blob = await register("local/damaged", 2);
+    const bytes = await readFile(blob);
+    bytes.writeUInt8(3, bytes.length - 1);
+    await writeFile(blob, bytes);
+    expect(await evaluate("local/damaged")).toContain("model.safetensors arrived damaged");
+  });
+});
 
 describe("osmosis up", () => {
   test("on a taken port names it and another", async () => {
