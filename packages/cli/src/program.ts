@@ -13,6 +13,7 @@ import { addSecret } from "./commands/secret.ts";
 import { addTrain } from "./commands/train.ts";
 import { addTrainer } from "./commands/trainer.ts";
 import { addUp } from "./commands/up.ts";
+import { addWorker } from "./commands/worker.ts";
 import { addWorkspace } from "./commands/workspace.ts";
 import { createContext, type Context, type OutputMode } from "./context.ts";
 import { withDotenv } from "./dotenv.ts";
@@ -89,6 +90,8 @@ function createProgram(run: Run, io: Io): Command {
     .description("Evaluate an agent, train its model by reinforcement learning, measure what it learned.")
     .version(`osmosis ${manifest.version}`, "-V, --version", "print the version")
     .helpOption("-h, --help", "show help")
+    // What follows the name of a command is that one's; what belongs to all was taken out before.
+    .enablePositionalOptions()
     .option("--json", "answer with one JSON document (for programs and coding agents)")
     .option("--plain", "answer with plain lines, without colours")
     .option(
@@ -117,6 +120,7 @@ function createProgram(run: Run, io: Io): Command {
   addTrainer(program, run);
   addModel(program, run);
   addSecret(program, run);
+  addWorker(program, run);
   return program;
 }
 

@@ -9,7 +9,7 @@ const MOST_FAILURES = 10;
 
 /** A child that is started again when it dies. */
 export type Supervised = {
-  /** Resolves when the child died ten times in a row, or at once when it could never be. */
+  /** Resolves when the child died ten times in a row, or at once after an end that is final. */
   readonly givenUp: Promise<Ending>;
   readonly stop: (graceMs: number) => Promise<void>;
 };
@@ -21,6 +21,8 @@ export type Supervised = {
 export function supervise(options: {
   readonly start: () => Child;
   readonly now: () => number;
+  /** Whether it is of no use to start again after such an end. */
+  readonly isFinal?: (ending: Ending) => boolean;
   readonly onRestart: (ending: Ending, pauseMs: number) => void;
 }): Supervised {
   const { start, now, onRestart } = options;
@@ -36,7 +38,7 @@ export function supervise(options: {
       const ending = await child.ended;
       if (stopping.signal.aborted) return;
       failures = now() - startedAt > WELL_AFTER_MS ? 1 : failures + 1;
-      if (failures >= MOST_FAILURES) {
+      if (failures >= MOST_FAILURES || options.isFinal?.(ending) === true) {
         givenUp.resolve(ending);
         return;
       }
