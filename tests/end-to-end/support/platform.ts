@@ -44,6 +44,8 @@ export async function startTestPlatform(
     readonly env?: Readonly<Record<string, string>>;
     /** The data folder; by default a new one. */
     readonly data?: string;
+    /** For `osmosis up`, beside its own. */
+    readonly args?: readonly string[];
   } = {},
 ): Promise<TestPlatform> {
   await using opened = new AsyncDisposableStack();
@@ -127,7 +129,8 @@ export async function startTestPlatform(
   };
 
   function startUp(onPort: number): RunningCommand {
-    const life = startOsmosis(["up", "--data", data, "--port", String(onPort), "--json"], { cwd: home, env });
+    const args = ["up", "--data", data, "--port", String(onPort), "--json", ...(options.args ?? [])];
+    const life = startOsmosis(args, { cwd: home, env });
     lives.push(life);
     return life;
   }

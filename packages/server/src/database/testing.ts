@@ -73,7 +73,8 @@ function tooEarly(): never {
   throw new Error("The test database is there from beforeAll on.");
 }
 
-async function createPostgresDatabase(): Promise<AsyncDisposable & { url: string }> {
+/** A database of its own on a Postgres server, found or started as {@link withDatabaseLocation} says. */
+export async function createPostgresDatabase(): Promise<AsyncDisposable & { url: string }> {
   await using stack = new AsyncDisposableStack();
   const server = stack.use(await findServer());
   const name = `osmosis_test_${randomBytes(6).toString("hex")}`;
