@@ -1,11 +1,13 @@
 /**
- * Samples in several threads, each with a decoder and a cache of its own over one copy of the weights. A decoder has one
- * thread, or its bits would depend on the batch; several decoders are how the other cores are used. A request's result
- * does not depend on the lane that it takes.
+ * Samples in several lanes, each a thread with a decoder and a cache of its own over one copy of the weights. A decoder
+ * of a small model has one thread, or its bits would depend on the batch; several decoders are how the other cores are
+ * used. One of a large model takes all cores for itself: each step reads all weights, whatever its number of rows. A
+ * request's result does not depend on the lane that it takes.
  */
 import type { CallFlags } from "../graph/native-calls.ts";
 import { layOutWeights, shareWeights, type DecoderWeights } from "../sampler/decoder-weights.ts";
 import { createLaneChoice } from "../sampler/lane-choice.ts";
+import { decoderThreads } from "../sampler/product-layout.ts";
 import { openBatchedSampler, type SamplingOptions } from "../sampler/sampling-engine.ts";
 import type { SampleRequest, SampleResult } from "../service.ts";
 import { startHelper } from "./helper-thread.ts";
@@ -34,20 +36,23 @@ export function openSamplingLanes(environment: {
 }): OpenSamplingEngine {
   const { threads, callFlags } = environment;
   return async ({ config, weights, version }) => {
+    const perLane = decoderThreads(config, threads);
+    const laneCount = Math.floor(threads / perLane);
     const layOut = (given: typeof weights): DecoderWeights => {
       const laidOut = layOutWeights(config, given);
-      return threads === 1 ? laidOut : shareWeights(laidOut);
+      return laneCount === 1 ? laidOut : shareWeights(laidOut);
     };
     const options: LaneOptions = {
       config,
       version,
       weights: layOut(weights),
-      maxRows: Math.ceil(MAX_ROWS / threads),
-      maxCacheBytes: MAX_CACHE_BYTES / threads,
-      maxStoredBytes: MAX_STORED_BYTES / threads,
+      threads: perLane,
+      maxRows: Math.ceil(MAX_ROWS / laneCount),
+      maxCacheBytes: MAX_CACHE_BYTES / laneCount,
+      maxStoredBytes: MAX_STORED_BYTES / laneCount,
     };
     // Helpers first: of equally loaded lanes the first is taken, and this thread has other work, too.
-    const helpers = Array.from({ length: threads - 1 }, () => startLane(options, callFlags));
+    const helpers = Array.from({ length: laneCount - 1 }, () => startLane(options, callFlags));
     const lanes: readonly Lane[] = [...helpers, await openBatchedSampler(options)];
     const choice = createLaneChoice(lanes.length);
     return {

@@ -7,16 +7,18 @@
  * and values from the same place in the cache, and its attention is one vector times one matrix (the batch dimensions
  * come first, the query dimension is 1 or the group of query heads). Then its bits depend on the tokens before it and
  * on the weights alone: not on the batch, the slot, the size of the cache, or how the prompt was cut into pieces. This
- * holds as long as a session has one thread (with more, the split of a product's inner dimension depends on the number
- * of rows) and a matrix product has at least two rows (a single row takes another kernel). `determinism.test.ts` checks
- * it.
+ * holds for `plain` products (see `product-layout.ts`) as long as a session has one thread (with more, the split of a
+ * product's inner dimension depends on the number of rows) and a matrix product has at least two rows (a single row
+ * takes another kernel), and for `blocked` ones always. `determinism.test.ts` checks it.
  *
- * Dimensions: R rows (sequences), S tokens per row, M = R * S, T capacity of the cache in tokens.
+ * Dimensions: R rows (sequences), S tokens per row, M = R * S, T capacity of the cache in tokens. With blocked products
+ * M is filled up with P rows of zeros to a multiple of `BLOCK_ROWS`, and matrices are [out, in] instead of [in, out].
  */
 import { GraphBuilder } from "../graph/builder.ts";
 import type { BuiltGraph } from "../graph/builder.ts";
 import type { Value } from "../graph/onnx.ts";
 import type { ModelConfig } from "../model-config.ts";
+import { BLOCK_ROWS, productLayoutOf } from "./product-layout.ts";
 
 /** Input `x` [M, hidden] next to the weights (see `decoder-weights.ts`); output `qkv` [M, (heads + 2 kvHeads) * headSize]. */
 export function projectGraph(config: ModelConfig): BuiltGraph {
@@ -50,7 +52,7 @@ export function headGraph(config: ModelConfig): BuiltGraph {
     epsilon: config.normEpsilon,
   });
   const shape = ["M", vocabSize];
-  const logits = graph.node("MatMul", [x, graph.input("head", [hiddenSize, vocabSize])], { shape });
+  const logits = product(graph, x, { name: "head", inputs: hiddenSize, outputs: vocabSize, config });
   const scaled = graph.node("Mul", [logits, graph.input("inverseTemperature", ["M", 1])], { shape });
   graph.output(
     "probabilities",
@@ -64,7 +66,7 @@ function project(graph: GraphBuilder, x: Value, config: ModelConfig): Value {
   const width = (heads + 2 * kvHeads) * headSize;
   const shape = ["M", width];
   const normed = norm(graph, x, { name: "inputNorm", size: hiddenSize, epsilon });
-  const qkv = graph.node("MatMul", [normed, graph.input("projection", [hiddenSize, width])], { shape });
+  const qkv = product(graph, normed, { name: "projection", inputs: hiddenSize, outputs: width, config });
   if (architecture === "qwen2") return add(graph, qkv, graph.input("projectionBias", [width]));
   if (architecture !== "qwen3") return qkv;
 
@@ -84,7 +86,8 @@ function project(graph: GraphBuilder, x: Value, config: ModelConfig): Value {
   });
 }
 
-function attention(graph: GraphBuilder, { hiddenSize, heads, kvHeads, headSize }: ModelConfig): Value {
+function attention(graph: GraphBuilder, config: ModelConfig): Value {
+  const { hiddenSize, heads, kvHeads, headSize } = config;
   const group = heads / kvHeads;
   const q = graph.input("q", ["R", "S", kvHeads, group, headSize]);
   const keys = graph.input("keys", ["R", 1, kvHeads, headSize, "T"]);
@@ -96,17 +99,20 @@ function attention(graph: GraphBuilder, { hiddenSize, heads, kvHeads, headSize }
   const mixed = graph.node("MatMul", [probabilities, values], { shape: q.shape });
   const width = heads * headSize;
   const flat = graph.node("Reshape", [mixed, graph.integers([-1, width])], { shape: ["M", width] });
-  return graph.node("MatMul", [flat, graph.input("output", [width, hiddenSize])], {
-    shape: ["M", hiddenSize],
-  });
+  const filled =
+    productLayoutOf(config) === "plain"
+      ? flat
+      : graph.node("Concat", [flat, graph.input("padding", ["P", width])], {
+          shape: ["M", width],
+          attributes: { axis: { int: 0 } },
+        });
+  return product(graph, filled, { name: "output", inputs: width, outputs: hiddenSize, config });
 }
 
 function feedForward(graph: GraphBuilder, x: Value, config: ModelConfig): Value {
   const { hiddenSize, feedForwardSize: width, normEpsilon: epsilon } = config;
   const normed = norm(graph, x, { name: "feedForwardNorm", size: hiddenSize, epsilon });
-  const both = graph.node("MatMul", [normed, graph.input("gateUp", [hiddenSize, 2 * width])], {
-    shape: ["M", 2 * width],
-  });
+  const both = product(graph, normed, { name: "gateUp", inputs: hiddenSize, outputs: 2 * width, config });
   const shape = ["M", width];
   const [gate, up] = graph.nodes("Split", [both, graph.integers([width, width])], {
     shapes: [shape, shape],
@@ -118,10 +124,38 @@ function feedForward(graph: GraphBuilder, x: Value, config: ModelConfig): Value 
     domain: "com.microsoft",
     attributes: { alpha: { float: 1 } },
   });
-  const product = graph.node("Mul", [activated, up], { shape });
-  return graph.node("MatMul", [product, graph.input("down", [width, hiddenSize])], {
-    shape: ["M", hiddenSize],
+  const gated = graph.node("Mul", [activated, up], { shape });
+  return product(graph, gated, { name: "down", inputs: width, outputs: hiddenSize, config });
+}
+
+/** Rows [M, inputs] times the matrix of an input. */
+function product(
+  graph: GraphBuilder,
+  x: Value,
+  matrix: {
+    readonly name: string;
+    readonly inputs: number;
+    readonly outputs: number;
+    readonly config: ModelConfig;
+  },
+): Value {
+  const { name, inputs, outputs, config } = matrix;
+  if (productLayoutOf(config) === "plain") {
+    return graph.node("MatMul", [x, graph.input(name, [inputs, outputs])], { shape: ["M", outputs] });
+  }
+  const swap = { perm: { ints: [0, 2, 1] } };
+  const blocks = graph.node("Reshape", [x, graph.integers([-1, BLOCK_ROWS, inputs])], {
+    shape: ["B", BLOCK_ROWS, inputs],
   });
+  const columns = graph.node("Transpose", [blocks], {
+    shape: ["B", inputs, BLOCK_ROWS],
+    attributes: swap,
+  });
+  const products = graph.node("MatMul", [graph.input(name, [outputs, inputs]), columns], {
+    shape: ["B", outputs, BLOCK_ROWS],
+  });
+  const rows = graph.node("Transpose", [products], { shape: ["B", BLOCK_ROWS, outputs], attributes: swap });
+  return graph.node("Reshape", [rows, graph.integers([-1, outputs])], { shape: ["M", outputs] });
 }
 
 function norm(

@@ -2,10 +2,11 @@ import { OsmosisError } from "@osmosis/protocol";
 import type { TensorData } from "../graph/session.ts";
 import type { ModelConfig } from "../model-config.ts";
 import type { Weights } from "../safetensors.ts";
+import { productLayoutOf } from "./product-layout.ts";
 
 type Feeds = Readonly<Record<string, TensorData>>;
 
-/** Weights as the graphs of `decoder-graphs.ts` take them: matrices as [in, out], those with one input side by side. */
+/** Weights as the graphs of `decoder-graphs.ts` take them: matrices with one input are joined to one. */
 export type DecoderWeights = {
   /** [vocab, hidden], row-major. */
   readonly embedding: Float32Array;
@@ -17,7 +18,8 @@ export type DecoderWeights = {
 };
 
 /**
- * Lays out weights by Hugging Face names for the decoder. Vectors and the embedding are referred to, matrices copied.
+ * Lays out weights by Hugging Face names for the decoder. Vectors and the embedding are referred to, matrices copied unless they
+ * lie as they are needed.
  * @throws OsmosisError `VALIDATION` for a tensor that is missing, has another size, or holds a NaN or an infinity.
  */
 export function layOutWeights(config: ModelConfig, weights: Weights): DecoderWeights {
@@ -42,9 +44,22 @@ export function layOutWeights(config: ModelConfig, weights: Weights): DecoderWei
     return data;
   };
   const vector = (name: string, size: number): TensorData => ({ data: read(name, size), shape: [size] });
-  /** Joins [out, in] matrices of one input to one [in, sum of out]. */
+  const layout = productLayoutOf(config);
+  /** Joins [out, in] matrices of one input to one [in, sum of out], or for blocked products [sum of out, in]. */
   const matrix = (inputs: number, parts: readonly { name: string; outputs: number }[]): TensorData => {
     const width = parts.reduce((sum, { outputs }) => sum + outputs, 0);
+    if (layout === "blocked") {
+      const [first, ...others] = parts.map(({ name, outputs }) => read(name, outputs, inputs));
+      if (first === undefined) throw new Error("a matrix has parts");
+      const joined = others.length === 0 ? first : sharedFloats(inputs * width);
+      let offset = first.length;
+      if (others.length > 0) joined.set(first);
+      for (const part of others) {
+        joined.set(part, offset);
+        offset += part.length;
+      }
+      return { data: joined, shape: [width, inputs] };
+    }
     const data = sharedFloats(inputs * width);
     let column = 0;
     for (const { name, outputs } of parts) {
@@ -103,10 +118,13 @@ export function layOutWeights(config: ModelConfig, weights: Weights): DecoderWei
 
 /** The same weights in memory that threads share; what is shared already is not copied. */
 export function shareWeights({ embedding, projections, layers, head }: DecoderWeights): DecoderWeights {
+  // The embedding may be the head, too.
+  const done = new Map<Float32Array, Float32Array>();
   const share = (data: Float32Array): Float32Array => {
     if (data.buffer instanceof SharedArrayBuffer) return data;
-    const shared = sharedFloats(data.length);
-    shared.set(data);
+    const shared = done.get(data) ?? sharedFloats(data.length);
+    if (!done.has(data)) shared.set(data);
+    done.set(data, shared);
     return shared;
   };
   const shareFeeds = (feeds: Feeds): Feeds =>

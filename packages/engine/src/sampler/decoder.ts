@@ -5,6 +5,7 @@ import { ropeTables } from "../model/decoder.ts";
 import { headGraph, layerGraph, projectGraph } from "./decoder-graphs.ts";
 import type { DecoderWeights } from "./decoder-weights.ts";
 import { KeyValueCache } from "./key-value-cache.ts";
+import { BLOCK_ROWS, decoderThreads, productLayoutOf } from "./product-layout.ts";
 
 /** Tokens to run through the decoder: row r belongs to cache slot `firstSlot + r`. */
 export type TokenBatch = {
@@ -36,9 +37,8 @@ export class Decoder implements AsyncDisposable {
   }
 
   /** @throws OsmosisError `ENGINE_MISSING` without onnxruntime. */
-  static async create(config: ModelConfig, weights: DecoderWeights): Promise<Decoder> {
-    // One thread, or the result of a row would depend on how many rows there are.
-    const runtime = await loadRuntime({ threads: 1 });
+  static async create(config: ModelConfig, weights: DecoderWeights, threads = 1): Promise<Decoder> {
+    const runtime = await loadRuntime({ threads: decoderThreads(config, threads) });
     const sessions = {
       project: await runtime.createSession(projectGraph(config)),
       layer: await runtime.createSession(layerGraph(config, { last: false })),
@@ -55,21 +55,27 @@ export class Decoder implements AsyncDisposable {
 
   /**
    * Runs the tokens, writes their keys and values into the cache, and returns the last hidden states [M, hidden], where
-   * row r's token s is at index r * width + s; see `widthOf`.
+   * row r's token s is at index r * width + s; see `widthOf`. More rows may follow, which stand for nothing.
    */
   async run(batch: TokenBatch): Promise<Float32Array> {
     const { hiddenSize, layers, kvHeads, heads, headSize } = this.#config;
     const { capacity } = this.cache;
     const rowCount = batch.rows.length;
     const width = widthOf(batch);
-    const count = rowCount * width;
+    const filled = rowCount * width;
+    const count =
+      productLayoutOf(this.#config) === "plain" ? filled : Math.ceil(filled / BLOCK_ROWS) * BLOCK_ROWS;
+    const padding = {
+      data: new Float32Array((count - filled) * heads * headSize),
+      shape: [count - filled, heads * headSize],
+    };
     const mask = { data: maskOf(batch, width, capacity), shape: [rowCount, width, 1, 1, capacity] };
-    const q = new Float32Array(count * heads * headSize);
+    const q = new Float32Array(filled * heads * headSize);
     const qShape = [rowCount, width, kvHeads, heads / kvHeads, headSize];
     const keysShape = [rowCount, 1, kvHeads, headSize, capacity];
     const valuesShape = [rowCount, 1, kvHeads, capacity, headSize];
 
-    let x = this.#embed(batch, width);
+    let x = this.#embed(batch, width, count);
     let { qkv } = await this.#sessions.project.run({
       x: { data: x, shape: [count, hiddenSize] },
       ...this.#weights.projections[0],
@@ -86,6 +92,7 @@ export class Decoder implements AsyncDisposable {
         keys: { data: keys, shape: keysShape },
         values: { data: values, shape: valuesShape },
         mask,
+        padding,
         ...this.#weights.layers[layer],
         ...this.#weights.projections[layer + 1],
       });
@@ -114,10 +121,11 @@ export class Decoder implements AsyncDisposable {
     for (const session of Object.values(this.#sessions)) await session.release();
   }
 
-  #embed({ rows }: TokenBatch, width: number): Float32Array {
+  /** Hidden states [count, hidden]. */
+  #embed({ rows }: TokenBatch, width: number, count: number): Float32Array {
     const { hiddenSize } = this.#config;
     const { embedding } = this.#weights;
-    const x = new Float32Array(rows.length * width * hiddenSize);
+    const x = new Float32Array(count * hiddenSize);
     for (const [r, { tokens }] of rows.entries()) {
       for (const [s, token] of tokens.entries()) {
         const from = token * hiddenSize;

@@ -1,9 +1,10 @@
 /** A request's bits depend on the weights, the prompt and the seed, and on nothing else. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { SamplingEngine } from "../embedded/sampling-engine.ts";
 import type { ModelConfig } from "../model-config.ts";
 import type { SampleRequest, SampleResult } from "../service.ts";
-import { randomWeights } from "./reference-decoder.ts";
+import { productLayoutOf } from "./product-layout.ts";
+import { randomWeights, referenceLogprobs } from "./reference-decoder.ts";
 import { openSamplingEngine } from "./sampling-engine.ts";
 
 /** As wide as the shipped model: the split of a matrix product only shows when its inner dimension is large. */
@@ -166,4 +167,58 @@ test("another seed gives other tokens", async () => {
   const engine = await track(open());
   const other = await engine.sample({ ...watched, seed: 43 });
   expect(other.tokens_T).not.toEqual(alone.tokens_T);
+});
+
+describe("a large model, whose products are blocked", () => {
+  // Wide enough that onnxruntime would cut the inner dimensions of its products.
+  const large: ModelConfig = {
+    ...config,
+    vocabSize: 2560,
+    hiddenSize: 576,
+    heads: 9,
+    kvHeads: 3,
+    headSize: 64,
+    feedForwardSize: 1536,
+  };
+  const largeWeights = randomWeights(large);
+  const openLarge = (threads: number) =>
+    track(
+      openSamplingEngine({ config: large, weights: largeWeights, version: 0, maxStoredBytes: 0, threads }),
+    );
+  const short = { ...watched, prompt_T: prompt(21, 3), maxTokens: 5 };
+  const company = (count: number): SampleRequest[] =>
+    others(count).map((one) => ({
+      ...one,
+      prompt_T: one.prompt_T.slice(0, 19),
+      maxTokens: 1 + (one.seed % 7),
+    }));
+
+  test.each([1, 2, 3])(
+    "answers with the same bits alone and among others, with %i threads",
+    async (threads) => {
+      expect(productLayoutOf(large)).toBe("blocked");
+      const expected = bits(await (await openLarge(1)).sample(short));
+      const engine = await openLarge(threads);
+      expect(bits(await engine.sample(short))).toEqual(expected);
+      for (const [count, place] of [
+        [7, 3],
+        [15, 15],
+        [20, 17],
+      ] as const) {
+        const requests = company(count);
+        requests.splice(place, 0, short);
+        const results = await Promise.all(requests.map((one) => engine.sample(one)));
+        expect(bits(results[place] ?? expect.fail("the watched request was answered"))).toEqual(expected);
+      }
+    },
+  );
+
+  test("gives the log probabilities of the reference decoder", async () => {
+    const request = { ...short, prompt_T: prompt(9, 3), temperature: 1, topP: 1, maxTokens: 2 };
+    const { tokens_T, logprobs_T } = await (await openLarge(2)).sample(request);
+    const logprobs = referenceLogprobs(large, largeWeights, [...request.prompt_T, ...tokens_T]);
+    for (const [t, token] of tokens_T.entries()) {
+      expect(logprobs_T[t]).toBeCloseTo(logprobs[request.prompt_T.length - 1 + t]?.[token] ?? NaN, 4);
+    }
+  });
 });

@@ -24,6 +24,8 @@ export type SamplingOptions = {
   readonly weights: Weights;
   /** What results call these weights. */
   readonly version: number;
+  /** Threads of the decoder, where its results do not depend on them; 1 unless given. */
+  readonly threads?: number;
   /** How many requests are decoded together; more wait. */
   readonly maxRows?: number;
   /** Memory for the caches of requests under way; one is let in even if it needs more. */
@@ -52,7 +54,7 @@ export async function openSamplingEngine(options: SamplingOptions): Promise<Samp
 export async function openBatchedSampler(
   options: Omit<SamplingOptions, "weights"> & { readonly weights: DecoderWeights },
 ): Promise<BatchedSampler> {
-  return new BatchedSampler(await Decoder.create(options.config, options.weights), options);
+  return new BatchedSampler(await Decoder.create(options.config, options.weights, options.threads), options);
 }
 
 /** Prompt tokens that run through the decoder at once; the attention mask grows with them. */
