@@ -12,7 +12,7 @@ export type FakeHub = AsyncDisposable & {
   /** Requests that a well-behaved client does not make. */
   readonly faults: string[];
   /** Called before each answer of the storage; says how it fails, if it does. */
-  misbehave: (request: number) => "break-off" | "damage" | "stall" | "error" | undefined;
+  misbehave: (request: number) => "break-off" | "damage" | "stall" | "error" | "busy" | undefined;
   /** Resolves when the storage stalls. */
   readonly stalled: Promise<void>;
 };
@@ -45,6 +45,7 @@ export async function startHub(
     if (start >= bytes.length) return answer(response, 416, { "content-range": `bytes */${bytes.length}` });
     const body = Buffer.from(bytes.subarray(start));
     const failure = hub.misbehave(storageRequests++);
+    if (failure === "busy") return answer(response, 429, { "retry-after": "1" });
     if (failure === "error") return answer(response, 503);
     if (failure === "damage") body.writeUInt8(body.readUInt8(body.length - 1) ^ 1, body.length - 1);
     response.writeHead(range === "" ? 200 : 206, {

@@ -1,4 +1,4 @@
-import { cp, writeFile } from "node:fs/promises";
+import { cp, mkdir, readdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -47,6 +47,17 @@ test("a GGUF file and a folder become base models, and what is there already is 
   );
 }, 60_000);
 
+test("a folder of links, as the cache of a hub has, is imported with what they lead to", async () => {
+  const links = join(platform.folder, "links");
+  await mkdir(links);
+  for (const name of await readdir(join(ENGINE, "models/tiny-agent"))) {
+    await symlink(join(ENGINE, "models/tiny-agent", name), join(links, name));
+  }
+  const imported = await platform.run(["model", "import", links, "--name", "my/linked", "--json"]);
+  expect(imported).toMatchObject({ code: 0, stderr: "" });
+  expect(lastJson(imported.stdout)).toMatchObject({ resource: { model_name: "my/linked", sent_bytes: 0 } });
+}, 60_000);
+
 test("a name that is taken is replaced with --overwrite only", async () => {
   const argv = ["model", "import", join(ENGINE, "models/tiny-agent"), "--name", "my/twice", "--json"];
   expect((await platform.run(argv)).code).toBe(0);
@@ -69,6 +80,12 @@ test("what is no model is refused here, with what is wrong", async () => {
   expect(errorOf(await platform.run(["model", "import", text, "--json"])).message).toContain(
     "neither a folder nor a .gguf",
   );
+  const empty = join(platform.folder, "empty");
+  await mkdir(empty);
+  expect(errorOf(await platform.run(["model", "import", empty, "--json"]))).toMatchObject({
+    code: "NOT_FOUND",
+    message: expect.stringContaining("config.json"),
+  });
   const named = await platform.run(["model", "import", broken, "--name", "no owner", "--json"]);
   expect(named.code).toBe(2);
 }, 60_000);

@@ -65,6 +65,14 @@ test("a connection that breaks off is taken up where it broke", async () => {
   });
 }, 60_000);
 
+test("a hub that is asked too often is asked again later", async () => {
+  await withHub(async (hub) => {
+    hub.misbehave = (request) => (request === 0 ? "busy" : undefined);
+    expect((await pull(hub, "pull/busy")).code).toBe(0);
+    expect(hub.ranges).toEqual(["", ""]);
+  });
+}, 60_000);
+
 test("a pull that was interrupted goes on at the next call", async () => {
   await withHub(async (hub) => {
     hub.misbehave = (request) => (request === 0 ? "stall" : undefined);

@@ -1,5 +1,5 @@
 import { brokenGguf, openCursor, type Cursor } from "./cursor.ts";
-import { TENSOR_TYPES, tensorType, type TensorType } from "./tensor-types.ts";
+import { TENSOR_TYPES, tensorType, unreadTypeName, type TensorType } from "./tensor-types.ts";
 
 export type GgufValue = number | bigint | boolean | string | readonly GgufValue[];
 
@@ -89,7 +89,7 @@ function readTensorPlace(
   const type = tensorType(typeNumber);
   if (type === undefined) {
     const known = Object.keys(TENSOR_TYPES).join(", ");
-    throw brokenGguf(path, `tensor ${name} is of GGML type ${typeNumber}; ${known} are supported`);
+    throw brokenGguf(path, `tensor ${name} is ${unreadTypeName(typeNumber)}; ${known} are supported`);
   }
   const { blockValues, blockBytes } = TENSOR_TYPES[type];
   const values = shape.reduce((product, size) => product * size, 1);

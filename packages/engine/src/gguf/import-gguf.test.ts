@@ -161,7 +161,10 @@ describe("a broken file", () => {
     expect((await refusal(overlap))?.message).toMatch(/tensor \S+ overlaps tensor \S+/);
     const type = Buffer.from(bytes);
     type.writeUInt32LE(14, type.indexOf("blk.0.attn_q.weight") + "blk.0.attn_q.weight".length + 4 + 16);
-    expect((await refusal(type))?.message).toContain("tensor blk.0.attn_q.weight is of GGML type 14");
+    const message = (await refusal(type))?.message;
+    expect(message).toContain("tensor blk.0.attn_q.weight is Q6_K; F32, F16, Q4_0, Q4_1, Q8_0 are supported");
+    type.writeUInt32LE(99, type.indexOf("blk.0.attn_q.weight") + "blk.0.attn_q.weight".length + 4 + 16);
+    expect((await refusal(type))?.message).toContain("tensor blk.0.attn_q.weight is GGML type 99");
   });
 
   test("with NaN in its weights names the tensor", async () => {

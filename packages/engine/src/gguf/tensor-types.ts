@@ -53,6 +53,35 @@ export const TENSOR_TYPES: Readonly<Record<TensorType, BlockFormat>> = {
   },
 };
 
+/** Types that are common in model files, but not read. */
+const UNREAD_TYPES: Readonly<Record<number, string>> = {
+  6: "Q5_0",
+  7: "Q5_1",
+  9: "Q8_1",
+  10: "Q2_K",
+  11: "Q3_K",
+  12: "Q4_K",
+  13: "Q5_K",
+  14: "Q6_K",
+  15: "Q8_K",
+  16: "IQ2_XXS",
+  17: "IQ2_XS",
+  18: "IQ3_XXS",
+  19: "IQ1_S",
+  20: "IQ4_NL",
+  21: "IQ3_S",
+  22: "IQ2_S",
+  23: "IQ4_XS",
+  29: "IQ1_M",
+  30: "BF16",
+  39: "MXFP4",
+};
+
+/** What people call a type that is not read. */
+export function unreadTypeName(id: number): string {
+  return UNREAD_TYPES[id] ?? `GGML type ${id}`;
+}
+
 export function tensorType(id: number): TensorType | undefined {
   // Object.entries forgets the type of its keys.
   const entries = Object.entries(TENSOR_TYPES) as [TensorType, BlockFormat][];
