@@ -129,6 +129,41 @@ describe("a broken file names itself and the tensor", () => {
     expect(text).toContain(path);
   });
 
+  test.each([
+    ["two tensors of one name", '{"a":X,"b":Y,"a":X}', "it names a twice"],
+    ["two tensors of one name, spelled in two ways", '{"a":X,"b":Y,"\\u0061":X}', "it names a twice"],
+    [
+      "a tensor with two shapes",
+      '{"b":X,"a":{"shape":[1],"dtype":"F32","shape":[1],"data_offsets":[4,8]}}',
+      "it names a.shape twice",
+    ],
+  ])("%s", async (_name, header, message) => {
+    const text = header
+      .replaceAll("X", JSON.stringify(four(0, 4)))
+      .replaceAll("Y", JSON.stringify(four(4, 8)));
+    expect(await refusal(await handMade(text, new Uint8Array(8)))).toContain(message);
+  });
+
+  test("a tensor in two shards, or twice in their index", async () => {
+    const one = { shape: [1], data: Float32Array.of(1) };
+    await writeSafetensors(join(folder, "one.safetensors"), new Map([["a", one]]));
+    await writeSafetensors(
+      join(folder, "two.safetensors"),
+      new Map([
+        ["b", one],
+        ["a", one],
+      ]),
+    );
+    const index = join(folder, "model.safetensors.index.json");
+    await writeFile(index, '{"weight_map":{"a":"one.safetensors","b":"two.safetensors"}}');
+    expect(await refusal(index)).toContain("tensor a is in one.safetensors and in two.safetensors");
+    await writeFile(
+      index,
+      '{"weight_map":{"a":"one.safetensors","b":"two.safetensors","a":"two.safetensors"}}',
+    );
+    expect(await refusal(index)).toContain("it names weight_map.a twice");
+  });
+
   test("an empty and a missing file", async () => {
     const path = join(folder, "empty.safetensors");
     await writeFile(path, "");

@@ -1,7 +1,7 @@
 import { open, readFile, rename } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { errorMessage, OsmosisError } from "@osmosis/protocol";
+import { errorMessage, OsmosisError, repeatedKey } from "@osmosis/protocol";
 import { z } from "zod";
 import { bfloat16ToFloat32, float16ToFloat32, float32ToFloat16 } from "./half-float.ts";
 
@@ -99,11 +99,18 @@ async function readShards(indexPath: string): Promise<Weights> {
   if (!index.success) throw broken(indexPath, `it is not a shard index: ${z.prettifyError(index.error)}`);
   const weightMap = Object.entries(index.data.weight_map);
   const weights: Weights = new Map();
+  /** Of every tensor that was found, wanted or not: of two with one name nobody can say which is meant. */
+  const shardOf = new Map<string, string>();
   for (const shard of [...new Set(weightMap.map(([, file]) => file))].sort()) {
     if (/[/\\]/.test(shard) || shard === "..") {
       throw broken(indexPath, `shard "${shard}" is not a plain file name`);
     }
     const tensors = await readFileTensors(join(dirname(indexPath), shard));
+    for (const name of tensors.keys()) {
+      const other = shardOf.get(name);
+      if (other !== undefined) throw broken(indexPath, `tensor ${name} is in ${other} and in ${shard}`);
+      shardOf.set(name, shard);
+    }
     for (const [name] of weightMap.filter(([, file]) => file === shard)) {
       const tensor = tensors.get(name);
       if (tensor === undefined) throw broken(indexPath, `tensor ${name} is not in shard ${shard}`);
@@ -233,12 +240,17 @@ function product(shape: readonly number[]): number {
   return shape.reduce((a, b) => a * b, 1);
 }
 
+/** The parser would keep the last of two tensors that have one name. */
 function parseJson(path: string, text: string): unknown {
+  let value: unknown;
   try {
-    return JSON.parse(text);
+    value = JSON.parse(text);
   } catch (error) {
     throw broken(path, `its JSON does not parse: ${errorMessage(error)}`);
   }
+  const repeated = repeatedKey(text);
+  if (repeated !== undefined) throw broken(path, `it names ${repeated} twice`);
+  return value;
 }
 
 function broken(path: string, what: string): OsmosisError {

@@ -4,6 +4,7 @@ export * from "./atif-from-messages.ts";
 export * from "./chat.ts";
 export * from "./outcome.ts";
 export * from "./plain-json.ts";
+export { repeatedKey } from "./repeated-key.ts";
 export * from "./rollout.ts";
 export { createClient, errorOfAnswer, type Client, type ClientOptions } from "./client.ts";
 export { closest, issuesOf, type Issue } from "./issues.ts";

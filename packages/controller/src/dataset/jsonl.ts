@@ -1,8 +1,7 @@
-import { errorMessage } from "@osmosis/protocol";
+import { errorMessage, repeatedKey } from "@osmosis/protocol";
 import type { FaultList } from "./fault.ts";
 import { readLines } from "./lines.ts";
 import { MAX_LEVELS, isDeeperThan } from "./nesting.ts";
-import { repeatedKey } from "./repeated-key.ts";
 
 /** A row as the file has it. */
 export type SourceRow = {

@@ -1,7 +1,7 @@
+import { repeatedKey } from "@osmosis/protocol";
 import type { FaultList } from "./fault.ts";
 import { kindOf } from "./jsonl.ts";
 import { MAX_LEVELS, isDeeperThan } from "./nesting.ts";
-import { repeatedKey } from "./repeated-key.ts";
 
 /** How many paths are compared over all rows; metadata with more of them is checked row by row only. */
 const MAX_PATHS = 10_000;

@@ -167,6 +167,17 @@ describe("a broken file", () => {
     expect((await refusal(type))?.message).toContain("tensor blk.0.attn_q.weight is GGML type 99");
   });
 
+  test("with two tensors or two values of one name names them", async () => {
+    const tensor = Buffer.from(bytes);
+    tensor.write("blk.0.attn_q.weight", tensor.indexOf("blk.1.attn_q.weight"));
+    expect((await refusal(tensor))?.message).toContain("tensor blk.0.attn_q.weight occurs twice");
+    const value = Buffer.from(bytes);
+    value.write("tokenizer.ggml.bos_token_id", value.indexOf("tokenizer.ggml.eos_token_id"));
+    expect((await refusal(value))?.message).toContain(
+      "metadata value tokenizer.ggml.bos_token_id occurs twice",
+    );
+  });
+
   test("with NaN in its weights names the tensor", async () => {
     const nan = Buffer.from(bytes);
     nan.writeUInt32LE(0x7fc00000, nan.length - 32 * 4);

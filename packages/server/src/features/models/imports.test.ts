@@ -152,9 +152,16 @@ test("a model of another architecture, or with broken weights, is not registered
   const broken = new Map([...model, ["model.safetensors", Buffer.alloc(4000, 255)]]);
   await send("acme/eight", broken);
   expect((await refusal(finish("acme/eight", broken))).message).toContain("header is longer than the file");
+  const header = '{"a":{"shape":[1]},"a":{"shape":[2]}}';
+  const twice = Buffer.concat([Buffer.alloc(8), Buffer.from(header)]);
+  twice.writeBigUInt64LE(BigInt(header.length));
+  const doubled = new Map([...model, ["model.safetensors", twice]]);
+  await send("acme/nine", doubled);
+  expect((await refusal(finish("acme/nine", doubled))).message).toContain("its header names a twice");
   const { items } = await server.platform.models.listBase({ limit: 50, offset: 0 });
   expect(items.map((one) => one.model_name)).not.toContain("acme/seven");
   expect(items.map((one) => one.model_name)).not.toContain("acme/eight");
+  expect(items.map((one) => one.model_name)).not.toContain("acme/nine");
 });
 
 test("nobody imports without signing in", async () => {

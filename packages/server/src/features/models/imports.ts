@@ -3,6 +3,7 @@ import { parseModelConfig } from "@osmosis/engine";
 import {
   errorMessage,
   OsmosisError,
+  repeatedKey,
   type BaseModel,
   type ModelFile,
   type UploadInfo,
@@ -137,7 +138,10 @@ export function createModelImports(parts: ImportParts) {
     for (const file of files.filter(({ name }) => name.endsWith(".safetensors"))) {
       const headerBytes = (await read(file, 0, 8)).readBigUInt64LE();
       if (headerBytes > MAX_HEADER_BYTES || headerBytes + 8n > file.size_bytes) throw refused(file, "its header is longer than the file");
-      const tensors = parse(file, Tensors, await read(file, 8, Number(headerBytes)));
+      const header = await read(file, 8, Number(headerBytes));
+      const tensors = parse(file, Tensors, header);
+      const repeated = repeatedKey(header.toString("utf8"));
+      if (repeated !== undefined) throw refused(file, `its header names ${repeated} twice`);
       for (const { shape } of Object.values(tensors)) count += shape?.reduce((product, size) => product * size, 1) ?? 0;
     }
     if (!Number.isSafeInteger(count)) {
