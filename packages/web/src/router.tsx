@@ -46,35 +46,30 @@ export function createAppRouter() {
   const list = { ...within, validateSearch: readListSearch };
   const run = { ...within, validateSearch: readRunSearch };
   const compare = { ...within, validateSearch: readCompareSearch };
+  // Not inside of `addChildren`, whose parameter would make their types `any`, and those of `useSearch` with them.
+  const pages = [
+    createRoute({ ...within, path: "/", component: OverviewPage }),
+    createRoute({ ...list, path: "/training-runs", component: TrainingListPage }),
+    createRoute({ ...run, path: "/training-runs/$run", component: TrainingRunPage }),
+    createRoute({
+      ...within,
+      path: "/training-runs/$run/rollouts/$rollout",
+      component: TrainingRolloutPage,
+    }),
+    createRoute({ ...compare, path: "/compare", component: ComparePage }),
+    createRoute({ ...list, path: "/eval-runs", component: EvalListPage }),
+    createRoute({ ...run, path: "/eval-runs/$run", component: EvalRunPage }),
+    createRoute({ ...within, path: "/eval-runs/$run/rollouts/$rollout", component: EvalRolloutPage }),
+    createRoute({ ...list, path: "/datasets", component: DatasetListPage }),
+    createRoute({ ...within, path: "/datasets/$dataset", component: DatasetPage }),
+    createRoute({ ...list, path: "/models", component: ModelListPage }),
+    createRoute({ ...within, path: "/models/$model", component: ModelPage }),
+    createRoute({ ...within, path: "/secrets", component: SecretListPage }),
+  ] as const;
   return createRouter({
     scrollRestoration: true,
     defaultErrorComponent: CrashPage,
-    routeTree: root.addChildren([
-      signIn,
-      page.addChildren([
-        home,
-        device,
-        workspace.addChildren([
-          createRoute({ ...within, path: "/", component: OverviewPage }),
-          createRoute({ ...list, path: "/training-runs", component: TrainingListPage }),
-          createRoute({ ...run, path: "/training-runs/$run", component: TrainingRunPage }),
-          createRoute({
-            ...within,
-            path: "/training-runs/$run/rollouts/$rollout",
-            component: TrainingRolloutPage,
-          }),
-          createRoute({ ...compare, path: "/compare", component: ComparePage }),
-          createRoute({ ...list, path: "/eval-runs", component: EvalListPage }),
-          createRoute({ ...run, path: "/eval-runs/$run", component: EvalRunPage }),
-          createRoute({ ...within, path: "/eval-runs/$run/rollouts/$rollout", component: EvalRolloutPage }),
-          createRoute({ ...list, path: "/datasets", component: DatasetListPage }),
-          createRoute({ ...within, path: "/datasets/$dataset", component: DatasetPage }),
-          createRoute({ ...list, path: "/models", component: ModelListPage }),
-          createRoute({ ...within, path: "/models/$model", component: ModelPage }),
-          createRoute({ ...within, path: "/secrets", component: SecretListPage }),
-        ]),
-      ]),
-    ]),
+    routeTree: root.addChildren([signIn, page.addChildren([home, device, workspace.addChildren(pages)])]),
   });
 }
 

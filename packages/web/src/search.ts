@@ -17,9 +17,8 @@ const RunSearch = z.object({
 /** What of a run is shown: kept in the address, so that "back" from a rollout returns to the same place. */
 export type RunSearch = z.infer<typeof RunSearch>;
 
-const CompareSearch = z.object({ runs: text });
 /** Names of the runs that are compared, with commas between them. */
-export type CompareSearch = z.infer<typeof CompareSearch>;
+const CompareSearch = z.object({ runs: text });
 
 const SignInSearch = z.object({ error: text, to: text });
 const DeviceSearch = z.object({ user_code: text });

@@ -6,15 +6,12 @@ import { usePlace } from "../frame.tsx";
 import { LIVE_MS, isFinal } from "../platform.ts";
 import { Unanswered } from "../problem.tsx";
 import { Chart } from "../runs/chart.tsx";
-import type { CompareSearch } from "../search.ts";
 import { ComparedRuns, CurveTable, Differences, Paired } from "./compare-tables.tsx";
 import { overlays } from "./overlays.ts";
 
-const FROM = "/page/$workspace/compare";
-
 /** Training runs over each other. Which runs is part of the address, so that it can be passed on. */
 export function ComparePage(): ReactElement {
-  const { runs: list = "" }: CompareSearch = useSearch({ from: FROM });
+  const { runs: list = "" } = useSearch({ from: "/page/$workspace/compare" });
   const navigate = useNavigate();
   const names = list.split(",").filter((name) => name !== "");
   const choose = (next: readonly string[]): void =>
