@@ -17,7 +17,7 @@ import { keepLease } from "./lease-keeper.ts";
 import { LeaseLost } from "./platform-call.ts";
 import { removeEmpty, rolloutRecorder } from "./record-rollouts.ts";
 import { startRolloutProcess, type RolloutProcess } from "./rollout-process.ts";
-import { openRunLog, type RunLog } from "./run-log.ts";
+import { hiddenTexts, openRunLog, type RunLog } from "./run-log.ts";
 import { openPolicy } from "./sampling-policy.ts";
 import type { ShareLink } from "./share-link.ts";
 import { localModel } from "./trained-model.ts";
@@ -27,7 +27,7 @@ import { localModel } from "./trained-model.ts";
  * with its newest weights) is opened with the first share of the run and kept for the next ones.
  */
 export type Helping = AsyncDisposable & {
-  /** Runs that this worker cannot help. */
+  /** Runs that this worker could not help a while ago. */
   readonly exceptRuns: () => string[];
   /** Brings the rollouts of a share to their end, or gives it back. Never rejects. */
   work(share: Share, link: ShareLink): Promise<void>;
@@ -39,6 +39,9 @@ export type Helping = AsyncDisposable & {
 
 /** So long a rollout server and a sampler wait for the next share. */
 const IDLE_MS = 45_000;
+/** So long a run is left to others after this worker failed to help it; twice as long after each further failure. */
+const RETRY_MS = 60_000;
+const LONGEST_RETRY_MS = 30 * 60_000;
 
 export function openHelping(
   tools: WorkerTools,
@@ -46,10 +49,11 @@ export function openHelping(
     readonly now: () => Date;
     readonly say: (text: string) => void;
     readonly signal: AbortSignal;
+    readonly retryMs?: number;
   },
 ): Helping {
   const { say } = options;
-  const refused = new Set<string>();
+  const failures = openFailures(() => options.now().getTime(), options.retryMs ?? RETRY_MS);
   let place: Workplace | undefined;
   let workedAt = 0;
 
@@ -60,7 +64,7 @@ export function openHelping(
   }
 
   return {
-    exceptRuns: () => [...refused].slice(-1000),
+    exceptRuns: failures.recent,
     leave,
     async leaveWhenIdle() {
       if (options.now().getTime() - workedAt > IDLE_MS) await leave();
@@ -81,21 +85,42 @@ export function openHelping(
         }
         await place.work(share, link, lease.signal);
         workedAt = options.now().getTime();
+        failures.forget(share.run_id);
       } catch (error) {
-        await leave();
         const reason: unknown = lease.signal.aborted ? lease.signal.reason : error;
-        say(`${share.run_name}: ${errorMessage(reason)}`);
+        // What a rollout server printed before it ended is in the text.
+        const text = place?.hide(errorMessage(reason)) ?? errorMessage(reason);
+        await leave();
+        say(`${share.run_name}: ${text}`);
         if (reason instanceof LeaseLost || options.signal.aborted) return;
-        refused.add(share.run_id);
-        await link.giveBack(errorMessage(error), options.signal).catch(() => {});
+        failures.add(share.run_id);
+        await link.giveBack(text, options.signal).catch(() => {});
       }
     },
+  };
+}
+
+/** Remembers for how long each run that could not be helped is left alone. */
+function openFailures(now: () => number, retryMs: number) {
+  const known = new Map<string, { readonly until: number; readonly waitMs: number }>();
+  return {
+    add(runId: string): void {
+      for (const [id, { until }] of known) if (until + LONGEST_RETRY_MS < now()) known.delete(id);
+      const waitMs = Math.min((known.get(runId)?.waitMs ?? retryMs / 2) * 2, LONGEST_RETRY_MS);
+      known.delete(runId);
+      known.set(runId, { until: now() + waitMs, waitMs });
+    },
+    forget: (runId: string): void => void known.delete(runId),
+    /** Those that failed last come last; a claim names a thousand at most. */
+    recent: (): string[] => [...known].flatMap(([id, { until }]) => (until > now() ? [id] : [])).slice(-1000),
   };
 }
 
 /** All that is open for the rollouts of one run. */
 type Workplace = {
   readonly runId: string;
+  /** The text without the run's secrets. */
+  hide(text: string): string;
   work(share: Share, link: ShareLink, signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 };
@@ -118,7 +143,7 @@ function openWorkplace(first: Share, tools: WorkerTools, options: { readonly now
   // Lines go out under the lease of the share that is worked on.
   const log = openRunLog({
     link: { log: async (entries, signal) => current?.log(entries, signal) },
-    secrets: Object.values(first.secrets),
+    secrets: hiddenTexts(first),
     now: options.now,
     signal: closing.signal,
   });
@@ -127,6 +152,7 @@ function openWorkplace(first: Share, tools: WorkerTools, options: { readonly now
 
   return {
     runId: first.run_id,
+    hide: (text) => log.hide(text),
     async work(share, link, outer) {
       current = link;
       const died = new AbortController();

@@ -14,7 +14,7 @@ import { openHelping, type Helping } from "./helping.ts";
 import { StopRequested, keepLease } from "./lease-keeper.ts";
 import { LeaseLost } from "./platform-call.ts";
 import { openPlatformLink, type PlatformLink, type RunLink } from "./platform-link.ts";
-import { openRunLog } from "./run-log.ts";
+import { hiddenTexts, openRunLog } from "./run-log.ts";
 import { defaultWorkerName } from "./worker-name.ts";
 
 /**
@@ -158,10 +158,7 @@ async function execute(platform: PlatformLink, job: Job): Promise<void> {
   });
   await using log = openRunLog({
     link: run,
-    secrets: [
-      ...Object.values(job.secrets),
-      ...(job.trainer?.api_key === undefined ? [] : [job.trainer.api_key]),
-    ],
+    secrets: hiddenTexts(job),
     now: () => new Date(),
     signal: ending.signal,
   });

@@ -1,4 +1,4 @@
-import type { LogEntry, LogLevel } from "@osmosis/protocol";
+import type { Job, LogEntry, LogLevel } from "@osmosis/protocol";
 import type { RunLink } from "./platform-link.ts";
 
 /** Collects the lines of a run and brings them to the platform in batches; a secret never leaves in one of them. */
@@ -15,6 +15,12 @@ const BATCH = 500;
 /** Lines beyond this are dropped until the next batch has left, and their number is told. */
 const CAPACITY = 5000;
 const LONGEST_LINE = 8192;
+
+/** What a line of a run must not hold. */
+export function hiddenTexts(work: Pick<Job, "secrets" | "trainer">): string[] {
+  const { api_key: key } = work.trainer ?? {};
+  return [...Object.values(work.secrets), ...(key === undefined ? [] : [key])];
+}
 
 export function openRunLog(options: {
   readonly link: Pick<RunLink, "log">;
