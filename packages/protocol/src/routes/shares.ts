@@ -41,6 +41,8 @@ export const Share = z.object({
   commit_sha: z.string(),
   env: z.record(z.string(), z.string()),
   secrets: z.record(z.string(), z.string()),
+  /** The platform's own trainer, which may hold the weights of the model. */
+  trainer: z.object({ url: z.string(), api_key: z.string().optional() }).optional(),
   model: ModelAssignment,
   /** Null for an evaluation, which samples from `model`. */
   weights: ShareWeights.nullable(),

@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
-import type { Share } from "@osmosis/protocol";
+import { OsmosisError, type Share } from "@osmosis/protocol";
 import { sql } from "kysely";
 import { appendLog } from "../logs/store.ts";
 import type { ClaimParts } from "../worker-api/claim.ts";
-import { fileRef, jobOf } from "../worker-api/job.ts";
+import { fileRef, workOf } from "../worker-api/job.ts";
 import { leaseEnd, type LeasedRun } from "../worker-api/lease.ts";
 import { isHeld, isOpen, type HeldShare } from "./share-lease.ts";
 
@@ -74,18 +74,30 @@ async function takeShare(parts: ClaimParts, claimant: Claimant): Promise<Share |
     order by held, r.created_at`.execute(db);
   for (const { id } of candidates) {
     if (claimant.exceptRuns.includes(id)) continue;
-    const taken = await takeShareOf(parts, id, claimant);
-    if (taken !== undefined) return await shareOf(parts, taken);
+    const work = await workThatExists(parts, id);
+    const taken = work === undefined ? undefined : await takeShareOf(parts, id, claimant);
+    if (work !== undefined && taken !== undefined) return await shareOf(parts, work, taken);
   }
   return undefined;
 }
 
-type Taken = { readonly run: LeasedRun; readonly share: HeldShare };
+type Work = Awaited<ReturnType<typeof workOf>>;
+
+/** Undefined for a run that nobody can help any more, as when a secret was deleted that its holder has. */
+async function workThatExists(parts: ClaimParts, runId: string): Promise<Work | undefined> {
+  const run = await parts.db.selectFrom("runs").selectAll().where("id", "=", runId).executeTakeFirst();
+  try {
+    return run === undefined ? undefined : await workOf(parts, run);
+  } catch (error) {
+    if (error instanceof OsmosisError) return undefined;
+    throw error;
+  }
+}
 
 /** The run's row is locked first, so that not more workers help than the configuration says. */
-function takeShareOf(parts: ClaimParts, runId: string, claimant: Claimant): Promise<Taken | undefined> {
+function takeShareOf(parts: ClaimParts, runId: string, claimant: Claimant): Promise<HeldShare | undefined> {
   const { db, now } = parts;
-  return db.transaction().execute(async (transaction): Promise<Taken | undefined> => {
+  return db.transaction().execute(async (transaction): Promise<HeldShare | undefined> => {
     const run = await transaction
       .selectFrom("runs")
       .selectAll()
@@ -137,7 +149,7 @@ function takeShareOf(parts: ClaimParts, runId: string, claimant: Claimant): Prom
         },
       ]);
     }
-    return { run, share };
+    return share;
   });
 }
 
@@ -147,25 +159,16 @@ function rolloutWorkersOf({ config }: LeasedRun): number {
   return workers ?? 1;
 }
 
-async function shareOf(parts: ClaimParts, { run, share }: Taken): Promise<Share> {
-  const job = await jobOf(parts, run);
+async function shareOf(parts: ClaimParts, work: Work, share: HeldShare): Promise<Share> {
   const weights = await parts.db
     .selectFrom("run_weights")
     .selectAll()
-    .where("run_id", "=", run.id)
+    .where("run_id", "=", share.run_id)
     .executeTakeFirst();
   return {
+    ...work,
     share_id: share.id,
     lease_token: share.lease_token ?? "",
-    lease_seconds: job.lease_seconds,
-    run_id: job.run_id,
-    run_name: job.run_name,
-    rollout: job.rollout,
-    entrypoint: job.entrypoint,
-    commit_sha: job.commit_sha,
-    env: job.env,
-    secrets: job.secrets,
-    model: job.model,
     weights:
       weights === undefined
         ? null

@@ -12,7 +12,10 @@ const COLLECTED_AT_ONCE = 64;
 
 /** What the worker does that holds the run. Each throws CONFLICT when its lease is lost. */
 
-/** Offers rollouts to other workers; what was offered under an earlier lease is forgotten. */
+/**
+ * Offers rollouts to other workers. What was offered under an earlier lease is forgotten, and so is what is done or was
+ * taken back: whoever published that has heard of it. The last worker of a share may still be telling its log.
+ */
 export async function publishShares(
   parts: LeaseParts,
   lease: Lease,
@@ -31,7 +34,20 @@ export async function publishShares(
       .deleteFrom("run_shares")
       .where("run_id", "=", lease.runId)
       .where((eb) =>
-        eb.or([eb("holder_token", "!=", lease.token), eb(sql`jsonb_array_length(tasks)`, "=", 0)]),
+        eb.or([
+          eb("holder_token", "!=", lease.token),
+          eb("withdrawn", "=", true),
+          eb.and([
+            eb(sql`jsonb_array_length(tasks)`, "=", 0),
+            eb.or([eb("lease_expires_at", "is", null), eb("lease_expires_at", "<=", now())]),
+          ]),
+        ]),
+      )
+      // Published by this very call, whose answer was lost.
+      .where(
+        "id",
+        "not in",
+        shares.map(({ share_id: id }) => id),
       )
       .execute();
     await transaction

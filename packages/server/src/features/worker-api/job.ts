@@ -8,23 +8,20 @@ import type { ClaimParts } from "./claim.ts";
 import type { LeasedRun } from "./lease.ts";
 
 /**
- * Everything that a worker needs for a run.
+ * What every worker needs to roll out for a run, whether it holds it or helps.
  *
  * @throws {OsmosisError} NOT_FOUND when a secret was deleted since the run was submitted.
  */
-export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
-  if (run.lease_token === null) throw new Error("a run without a lease cannot be handed out");
+export async function workOf(parts: ClaimParts, run: LeasedRun) {
   const secrets = await openRunSecrets(parts, {
     id: run.id,
     workspaceId: run.workspace_id,
     userId: run.created_by,
     sources: run.secret_sources,
   });
-  const fields = {
+  return {
     run_id: run.id,
     run_name: run.name,
-    attempt: run.attempt,
-    lease_token: run.lease_token,
     lease_seconds: parts.config.leaseSeconds,
     rollout: run.rollout,
     entrypoint: run.entrypoint,
@@ -33,6 +30,20 @@ export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
     secrets,
     ...(parts.config.trainer !== undefined && { trainer: parts.config.trainer }),
     model: assignmentOf(parts, run.model),
+  };
+}
+
+/**
+ * Everything that a worker needs to hold a run.
+ *
+ * @throws {OsmosisError} what {@link workOf} throws.
+ */
+export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
+  if (run.lease_token === null) throw new Error("a run without a lease cannot be handed out");
+  const fields = {
+    ...(await workOf(parts, run)),
+    attempt: run.attempt,
+    lease_token: run.lease_token,
     row_count: run.row_indexes?.length ?? run.dataset_rows,
   };
   if ("evaluation" in run.config) return { kind: "evaluation", ...fields, config: run.config };
