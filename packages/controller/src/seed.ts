@@ -10,6 +10,11 @@ export function seedOf(...parts: readonly (string | number)[]): number {
   return Number.parseInt(digestOf(...parts).slice(0, 8), 16);
 }
 
+/** As `seedOf`, but below 2^31: a trainer by URL may keep the seed of a call in 32 bits with a sign. */
+export function samplingSeedOf(...parts: readonly (string | number)[]): number {
+  return seedOf(...parts) & 0x7fff_ffff;
+}
+
 /** Numbers from 0 up to but not including 1, the same ones for the same seed (the generator mulberry32). */
 export function randomFrom(seed: number): () => number {
   let state = seed >>> 0;

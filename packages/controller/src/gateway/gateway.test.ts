@@ -154,6 +154,13 @@ describe("a conversation", () => {
     expect(new Set([...a, ...other]).size).toBe(6);
   });
 
+  test("is sampled from seeds that 32 bits with a sign can hold, as trainers by URL keep them", async () => {
+    const seeds = await Promise.all(Array.from({ length: 16 }, (_, seed) => seedsOf(seed)));
+    const numbers = seeds.flat().filter((seed) => typeof seed === "number");
+    expect(numbers).toHaveLength(32);
+    expect(numbers.filter((seed) => seed < 0 || seed >= 2 ** 31)).toEqual([]);
+  });
+
   test("asked twice at once gives two branches with seeds of their own", async () => {
     const sampler = samplerOf(codec, ({ seed }) => ({ answer: `${seed}` }));
     const { rollout } = await open(sampler);

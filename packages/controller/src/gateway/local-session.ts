@@ -2,7 +2,7 @@ import type { ChatCodec, SampleResult, Sampler } from "@osmosis/engine";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import type { ChatAssistantMessage, ChatRequest } from "@osmosis/protocol";
 import { deadlineOf } from "../deadline.ts";
-import { digestOf, seedOf } from "../seed.ts";
+import { digestOf, samplingSeedOf } from "../seed.ts";
 import { ChatError } from "./chat-error.ts";
 import type { ChatReply } from "./chat-reply.ts";
 import { createConversationTree } from "./conversation-tree.ts";
@@ -58,7 +58,7 @@ export function openLocalSession(
     const sampled = await sample(start, {
       conversation,
       maxTokens,
-      seed: seedOf(callKey),
+      seed: samplingSeedOf(callKey),
       signal: bounds.signal,
       ...samplingOf(request),
     }).finally(() => busyConversations.delete(conversation));
