@@ -76,3 +76,27 @@ test("a file that was changed on the worker's disk is fetched again", async () =
   await worker.folderOf([file], folder, never);
   expect(await readFile(join(folder, "model.safetensors"), "utf8")).toBe("weights");
 });
+
+test("two who need a file at the same moment both get it whole", async () => {
+  const text = "weights ".repeat(1_000_000);
+  const file = await store("models/files/large", text);
+  const worker = cacheOf("four");
+  const folders = await Promise.all(
+    ["run", "replay"].map((name) => worker.folderOf([file], join(root, name), never)),
+  );
+  for (const folder of folders) {
+    expect((await readFile(join(folder, "model.safetensors"), "utf8")) === text).toBe(true);
+  }
+  expect(await readdir(join(root, "four", file.sha256.slice(0, 2)))).toEqual([file.sha256]);
+});
+
+test("weights of one step are not kept beyond the folder that they were fetched for", async () => {
+  const folder = join(root, "weights");
+  for (const step of ["one", "two"]) {
+    const file = await store(`runs/any/${step}`, `weights of step ${step}`);
+    await cacheOf("five").folderOf([file], folder, never, "once");
+    expect(await readFile(join(folder, "model.safetensors"), "utf8")).toBe(`weights of step ${step}`);
+    expect(await readdir(folder)).toEqual(["model.safetensors"]);
+  }
+  expect(await readdir(join(root, "five")).catch(() => [])).toEqual([]);
+});

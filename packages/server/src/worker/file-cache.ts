@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
 import { copyFile, link, mkdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -7,14 +7,20 @@ import { pipeline } from "node:stream/promises";
 import { OsmosisError, type FileRef } from "@osmosis/protocol";
 import type { PlatformLink } from "./platform-link.ts";
 
-/** Files by content, each fetched once: models and trainer states. */
+/** Files by content, each fetched once: models. Several may ask for the same file at the same time. */
 export type FileCache = {
   /**
-   * Makes a folder that holds the files under their names.
+   * Makes a folder that holds the files under their names. What is needed once only, as a state or the weights of one
+   * step, is fetched into the folder, and not kept beyond it.
    *
    * @throws OsmosisError `STORAGE` when the platform has lost a file, or what arrived is not what it announced.
    */
-  folderOf(files: readonly FileRef[], folder: string, signal: AbortSignal): Promise<string>;
+  folderOf(
+    files: readonly FileRef[],
+    folder: string,
+    signal: AbortSignal,
+    use?: "once" | "often",
+  ): Promise<string>;
 };
 
 export function openFileCache(root: string, link: Pick<PlatformLink, "read">): FileCache {
@@ -22,14 +28,13 @@ export function openFileCache(root: string, link: Pick<PlatformLink, "read">): F
   const seen = new Map<string, number>();
 
   return {
-    async folderOf(files, folder, signal) {
+    async folderOf(files, folder, signal, use = "often") {
       await rm(folder, { recursive: true, force: true });
       await mkdir(folder, { recursive: true });
       for (const file of files) {
-        const cached = await fetchOnce(file, signal);
         const target = join(folder, file.name);
-        await mkdir(dirname(target), { recursive: true });
-        await linkOrCopy(cached, target);
+        if (use === "once") await fetchTo(target, file, signal);
+        else await linkOrCopy(await fetchOnce(file, signal), target);
       }
       return folder;
     },
@@ -37,22 +42,29 @@ export function openFileCache(root: string, link: Pick<PlatformLink, "read">): F
 
   async function fetchOnce(file: FileRef, signal: AbortSignal): Promise<string> {
     const path = join(root, file.sha256.slice(0, 2), file.sha256);
-    if (await isSound(path, file)) return path;
-    await mkdir(dirname(path), { recursive: true });
-    const partial = `${path}.${process.pid}.part`;
-    const sha256 = await receive(file, partial, signal);
-    if (sha256 !== file.sha256) {
-      await rm(partial, { force: true });
-      throw new OsmosisError(
-        "STORAGE",
-        `${file.name} arrived damaged: SHA-256 ${sha256}, announced ${file.sha256}.`,
-        {
-          hint: "Check the platform's data folder; then submit the run again.",
-        },
-      );
-    }
-    await rename(partial, path);
+    if (!(await isSound(path, file))) await fetchTo(path, file, signal);
     return path;
+  }
+
+  async function fetchTo(path: string, file: FileRef, signal: AbortSignal): Promise<void> {
+    await mkdir(dirname(path), { recursive: true });
+    // A replay and a run of this worker may fetch the same file at once.
+    const partial = `${path}.${randomUUID()}.part`;
+    try {
+      const sha256 = await receive(file, partial, signal);
+      if (sha256 !== file.sha256) {
+        throw new OsmosisError(
+          "STORAGE",
+          `${file.name} arrived damaged: SHA-256 ${sha256}, announced ${file.sha256}.`,
+          {
+            hint: "Check the platform's data folder; then submit the run again.",
+          },
+        );
+      }
+      await rename(partial, path);
+    } finally {
+      await rm(partial, { force: true });
+    }
   }
 
   /** Runs have links to these files, and disks fail, so what was fetched by an earlier process is read once again. */
@@ -93,6 +105,7 @@ export function openFileCache(root: string, link: Pick<PlatformLink, "read">): F
 }
 
 async function linkOrCopy(from: string, to: string): Promise<void> {
+  await mkdir(dirname(to), { recursive: true });
   try {
     await link(from, to);
   } catch {

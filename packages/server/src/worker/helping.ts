@@ -261,7 +261,7 @@ async function openSampling(
     if (weights === null) throw new OsmosisError("PLATFORM_ERROR", "The share names no weights.");
     await sampler.use(weights, async () => {
       const target = join(folder, "weights");
-      const files = await tools.files.folderOf(weights.files, target, inner);
+      const files = await tools.files.folderOf(weights.files, target, inner, "once");
       return weights.method === "full" ? { folder: files } : { folder: base, adapter: files };
     });
   };

@@ -56,6 +56,7 @@ export async function openTrainedModel(
       job.state_files,
       join(parts.folder, "state-in"),
       parts.signal,
+      "once",
     );
     await model.loadState(state);
     parts.log.write("info", "prepare", `Going on after step ${job.committed_steps} of ${job.total_steps}`);
