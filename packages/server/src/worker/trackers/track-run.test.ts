@@ -1,7 +1,9 @@
 import { systemClock, type RunEnd } from "@osmosis/controller";
+import { ModelLost } from "@osmosis/engine";
 import { TrainingRunConfig, type TrainingJob } from "@osmosis/protocol";
 import { expect, test } from "vitest";
 import { StopRequested } from "../lease-keeper.ts";
+import { LeaseLost } from "../platform-call.ts";
 import type { RunLink } from "../platform-link.ts";
 import type { RunLog } from "../run-log.ts";
 import { strictServer } from "./testing.ts";
@@ -134,6 +136,18 @@ test("a stopped run is ended in the tracker, one whose worker goes away is left 
   expect(server.states()).toEqual(["KILLED"]);
   await endBy(new Error("the worker is ending"));
   expect(server.states()).toEqual(["KILLED"]);
+});
+
+test("a run that goes back to the queue, its lease or its trainer's model lost, is left open in the tracker", async () => {
+  await using server = await mlflow();
+  for (const reason of [new LeaseLost("gone"), new ModelLost("the trainer was started again")]) {
+    const { result } = await track(jobOf({ mlflow_url: server.url }), async (link) => {
+      await commit(link, 1);
+      throw reason;
+    });
+    expect(result).toBe(reason);
+  }
+  expect(server.states()).toEqual([]);
 });
 
 test("a tracker that is not there costs the run nothing but a line in its log", async () => {

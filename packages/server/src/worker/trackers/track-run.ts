@@ -1,6 +1,8 @@
 import type { Clock, RunEnd } from "@osmosis/controller";
+import { ModelLost } from "@osmosis/engine";
 import type { TrainingJob } from "@osmosis/protocol";
 import { StopRequested } from "../lease-keeper.ts";
+import { LeaseLost } from "../platform-call.ts";
 import type { RunLink } from "../platform-link.ts";
 import type { RunLog } from "../run-log.ts";
 import { openMetricReporter, type MetricReporter } from "./metric-reporter.ts";
@@ -73,9 +75,9 @@ export async function trackRun(
 /** Undefined when somebody goes on with the run. */
 function statusOf(reason: unknown, isFromOutside: boolean): TrackedEnd | undefined {
   if (reason instanceof StopRequested) return "stopped";
-  // A call may hear that the lease is lost before its keeper does.
-  const isLeaseLost = reason instanceof Error && reason.name === "LeaseLost";
-  return isFromOutside || isLeaseLost ? undefined : "failed";
+  // A call may hear that the lease is lost before its keeper does; a trainer that lost the model gives the run back.
+  const isGivenBack = reason instanceof LeaseLost || reason instanceof ModelLost;
+  return isFromOutside || isGivenBack ? undefined : "failed";
 }
 
 async function endAll(reporters: readonly MetricReporter[], status: TrackedEnd): Promise<void> {
