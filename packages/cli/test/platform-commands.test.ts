@@ -264,6 +264,31 @@ dataset = "multiply"
     });
   });
 
+  test("a key in the wrong table is told where it belongs", async () => {
+    const ran = await withConfig(`${experiment}\n[advanced]\nbatch_size = 3\n${secrets}`);
+    expect(errorOf(ran).message).toBe(
+      "configs/eval/case.toml:8: advanced.batch_size is not a known key (did you mean evaluation.batch_size?).",
+    );
+  });
+
+  test("thousands of faults are counted, and the first of them told", async () => {
+    const keys = Array.from({ length: 2000 }, (_, n) => `k${n} = 1\n`).join("");
+    const ran = await withConfig(`${experiment}\n[evaluation]\n${keys}${secrets}`);
+    expect(errorOf(ran).message).toContain("has 2000 faults; the first 50");
+    expect(errorOf(ran).details["issues"]).toHaveLength(50);
+  });
+
+  test("a file in another encoding than UTF-8 is refused; a byte order mark and CRLF are taken", async () => {
+    const path = join(workspace, "configs/eval/encoded.toml");
+    const submit = () => run("eval", "submit", "configs/eval/encoded.toml", "--dry-run", "--json");
+    const text = await readFile(join(workspace, EVAL), "utf8");
+    await writeFile(path, Buffer.from(`# gr\u00fc\u00dfe\n${text}`, "latin1"));
+    expect(errorOf(await submit()).message).toContain("encoded.toml is not in UTF-8");
+    await writeFile(path, `\ufeff${text.replaceAll("\n", "\r\n")}`);
+    expect(await submit()).toMatchObject({ code: 0 });
+    await rm(path);
+  });
+
   test("every fault is told at once", async () => {
     const ran = await withConfig(`${experiment}seed = 1\n\n[evaluation]\nn = "two"\n[evalution]\n${secrets}`);
     expect(errorOf(ran).details["issues"]).toMatchObject([
@@ -276,7 +301,13 @@ dataset = "multiply"
   test("a wrong type says what was expected", async () => {
     const ran = await withConfig(`${experiment}[evaluation]\nn = "two"\n${secrets}`);
     expect(errorOf(ran).message).toBe(
-      "configs/eval/case.toml:7: evaluation.n must be of type number, not string.",
+      "configs/eval/case.toml:7: evaluation.n must be a number, not a text in quotes.",
+    );
+    const low = await withConfig(`${experiment}[evaluation]\nn = 0\n${secrets}`);
+    expect(errorOf(low).message).toBe("configs/eval/case.toml:7: evaluation.n must be at least 1.");
+    const broken = await withConfig(`${experiment}[evaluation]\npass_threshold = nan\n${secrets}`);
+    expect(errorOf(broken).message).toBe(
+      "configs/eval/case.toml:7: evaluation.pass_threshold must be a number, not nan.",
     );
     const missing = await withConfig(experiment);
     expect(errorOf(missing).message).toBe("configs/eval/case.toml: secrets is missing.");

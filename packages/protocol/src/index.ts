@@ -2,6 +2,7 @@ export { ERROR_CODES, OsmosisError, errorMessage, type ErrorCode } from "./error
 export * from "./atif.ts";
 export * from "./atif-from-messages.ts";
 export * from "./chat.ts";
+export { contradictionsByUrl } from "./contradictions.ts";
 export * from "./outcome.ts";
 export * from "./plain-json.ts";
 export { repeatedKey } from "./repeated-key.ts";

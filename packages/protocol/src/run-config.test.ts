@@ -59,6 +59,36 @@ test("settings that would teach nothing, or the opposite, are refused", () => {
   expect(faults({ reward_coef: 0, teacher_model: "large" })).toEqual([]);
 });
 
+test("what excludes each other is refused before anything is queued", () => {
+  const faults = (advanced: object) => faultsOf(TrainingRunConfig, { experiment, advanced });
+  const trainer = "http://trainer.example";
+  expect(faults({ trainer, rollout_workers: 2 })).toEqual([
+    "advanced.rollout_workers must be 1 with a trainer by URL (trainer): the weights do not leave it, so other workers cannot roll out",
+  ]);
+  expect(faults({ trainer, method: "full" })).toEqual([
+    'advanced.method must be "lora" with a trainer by URL (trainer); it trains adapters only',
+  ]);
+  expect(faults({ trainer: "embedded", rollout_workers: 2, method: "full" })).toEqual([]);
+  expect(faults({ advantage: "max_rl", reward_range: [-1, 1] })).toEqual([
+    "advanced.reward_range allows rewards below 0, which the advantage max_rl cannot take",
+  ]);
+  expect(faults({ early_stop_reward: 7, reward_range: [0, 1] })).toEqual([
+    "advanced.early_stop_reward is 7, which no reward reaches: reward_range ends at 1",
+  ]);
+  expect(faults({ wandb_entity: "team" })).toEqual([
+    "advanced.wandb_entity does nothing without wandb_project",
+  ]);
+});
+
+test("an address of another server holds no password, since configurations are shown", () => {
+  for (const key of ["mlflow_url", "wandb_url", "trainer"]) {
+    const faults = (url: string) => faultsOf(TrainingRunConfig, { experiment, advanced: { [key]: url } });
+    expect(faults("https://user:secret@tracker.example")).toEqual([expect.stringContaining("password")]);
+    expect(faults("ftp://tracker.example")).toEqual([expect.stringContaining("http(s) address")]);
+    expect(faults("http://127.0.0.1:5000/base")).toEqual([]);
+  }
+});
+
 test("an unknown key is refused in every table", () => {
   for (const table of ["experiment", "training", "sampling", "checkpoints", "secrets", "advanced"]) {
     const input = { experiment, [table]: { ...(table === "experiment" ? experiment : {}), tempo: 1 } };

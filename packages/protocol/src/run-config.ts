@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { contradictions } from "./contradictions.ts";
 
 /**
  * The run configurations of `configs/eval/*.toml` and `configs/training/*.toml`: names, defaults and rules. The CLI
@@ -29,6 +30,19 @@ export const RolloutName = z
     (name) => name !== "." && name !== ".." && !/[\\/\0]/.test(name),
     "must be one folder name under rollouts/",
   );
+
+/** An address of another server. Whoever has to prove himself there does it by a secret: configurations are shown. */
+const webAddress = z
+  .url({ protocol: /^https?$/, error: "must be an http(s) address" })
+  .refine((url) => !hasCredentials(url), "may hold no user name or password; put a token into a secret");
+
+function hasCredentials(url: string): boolean {
+  const { username, password } = new URL(url);
+  return username !== "" || password !== "";
+}
+
+/** A name that another server gave to something. */
+const foreignName = z.string().min(1).max(255);
 
 const entrypoint = z
   .string()
@@ -145,14 +159,14 @@ export const TrainingAdvanced = z.strictObject({
   lora_alpha: z.number().positive().default(32),
   /** Address of a trainer that speaks the Tinker wire, or `embedded`; without it the platform's own choice. */
   trainer: z
-    .union([z.literal("embedded"), z.url({ protocol: /^https?$/ })], "must be an http(s) address or embedded")
+    .union([z.literal("embedded"), webAddress], "must be embedded or an http(s) address without a password")
     .optional(),
   /** Secret of `[secrets].required` that holds the trainer's API key. */
   trainer_api_key: SecretName.optional(),
   /** How the trainer adds up losses, where that cannot be measured: a sum, or an average of one kind. */
   trainer_reduction: z.enum(["sum", "batch_mean", "sequence_mean", "token_mean"]).optional(),
   /** What the trainer calls the base model, where its name differs from the platform's. */
-  trainer_model: z.string().min(1).optional(),
+  trainer_model: foreignName.optional(),
 
   // The rows.
   /** The first so many rows of the data set are never trained on; they are the validation rows. */
@@ -224,12 +238,12 @@ export const TrainingAdvanced = z.strictObject({
 
   // Where else the curves go. Never able to stop a run.
   /** Weights & Biases project; its key is the secret WANDB_API_KEY. */
-  wandb_project: z.string().min(1).optional(),
-  wandb_entity: z.string().min(1).optional(),
-  wandb_url: z.url({ protocol: /^https?$/ }).default("https://api.wandb.ai"),
+  wandb_project: foreignName.optional(),
+  wandb_entity: foreignName.optional(),
+  wandb_url: webAddress.default("https://api.wandb.ai"),
   /** Address of an MLflow tracking server; a token may be in the secret MLFLOW_TRACKING_TOKEN. */
-  mlflow_url: z.url({ protocol: /^https?$/ }).optional(),
-  mlflow_experiment: z.string().min(1).default("osmosis"),
+  mlflow_url: webAddress.optional(),
+  mlflow_experiment: foreignName.default("osmosis"),
 });
 export type TrainingAdvanced = z.infer<typeof TrainingAdvanced>;
 
@@ -324,35 +338,6 @@ export const TrainingRunConfig = z
     },
   }));
 export type TrainingRunConfig = z.infer<typeof TrainingRunConfig>;
-
-/** Settings of the algorithm that would make a run teach nothing, or the opposite of what was meant. */
-function contradictions({
-  training,
-  advanced,
-}: {
-  readonly training: TrainingSettings;
-  readonly advanced: TrainingAdvanced;
-}): { readonly key: keyof TrainingAdvanced; readonly message: string }[] {
-  const { overlong_cache: cache, advantage, reward_coef, kl_coef, entropy_coef } = advanced;
-  const hasTeacher = advanced.teacher_model !== undefined && advanced.teacher_coef > 0;
-  const found: { readonly key: keyof TrainingAdvanced; readonly message: string }[] = [];
-  if (cache > training.max_response_length) {
-    found.push({ key: "overlong_cache", message: "may not exceed [training].max_response_length" });
-  }
-  if (cache > 0 && advantage === "max_rl") {
-    found.push({
-      key: "overlong_cache",
-      message: "makes rewards negative, which the advantage max_rl cannot take",
-    });
-  }
-  if (reward_coef === 0 && !hasTeacher && kl_coef === 0 && entropy_coef === 0) {
-    found.push({
-      key: "reward_coef",
-      message: "is 0, and there is no teacher_model: nothing would be learned",
-    });
-  }
-  return found;
-}
 
 /** An adapter takes about ten times the rate of all weights (https://thinkingmachines.ai/blog/lora). */
 function defaultLearningRate({ method }: TrainingAdvanced): number {

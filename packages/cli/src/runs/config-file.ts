@@ -10,6 +10,8 @@ import { lineOfKey } from "./toml-position.ts";
 const MAX_BYTES = 1024 ** 2;
 /** The longest line that a fault shows. */
 const MAX_SHOWN = 200;
+/** Nobody mends more faults at a time. */
+const MAX_ISSUES = 50;
 
 /** A configuration, read and checked. */
 export type RunConfigFile = {
@@ -67,7 +69,7 @@ export async function readConfigFile(
       },
     );
   }
-  const text = await readFile(found, "utf8");
+  const text = decode(await readFile(found), path);
   const raw = parseToml(text, path);
   return checkConfig({
     text,
@@ -75,6 +77,18 @@ export async function readConfigFile(
     raw: parts.model === undefined ? raw : withModel(raw, parts.model),
     kind,
   });
+}
+
+/** Bytes of another encoding must not become a name with replacement characters. */
+function decode(bytes: Buffer, path: string): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch (error) {
+    throw new OsmosisError("VALIDATION", `${path} is not in UTF-8, as TOML must be.`, {
+      hint: "Save it as UTF-8 in your editor.",
+      cause: error,
+    });
+  }
 }
 
 function parseToml(text: string, path: string): Record<string, unknown> {
@@ -115,12 +129,14 @@ function checkConfig(file: {
   const issues = parsed.error.issues.flatMap((issue) =>
     issuesOf(new z.ZodError([issue]), knownKeys(schema, issue.path.map(String))),
   );
-  const placed = issues.map((issue) => placeIssue(issue, text, path));
+  const placed = issues
+    .slice(0, MAX_ISSUES)
+    .map((issue) => inOtherTable(placeIssue(issue, text, path), schema));
   const only = placed.length === 1 ? placed[0] : undefined;
   throw new OsmosisError(
     "VALIDATION",
     only === undefined
-      ? `${path} has ${placed.length} faults:`
+      ? `${path} has ${issues.length} faults${issues.length > MAX_ISSUES ? `; the first ${MAX_ISSUES}` : ""}:`
       : `${only.place}: ${only.key} ${only.message}${only.key_correction === undefined ? "" : ` (did you mean ${only.key_correction}?)`}.`,
     {
       hint: "configs/AGENTS.md lists every key, its type and its default.",
@@ -147,10 +163,45 @@ function placeIssue(issue: Issue, text: string, path: string): PlacedIssue {
 
 /** zod's words for a wrong value, as the end of a sentence that begins with the key. */
 function readable(message: string): string {
-  const [, expected, received] = /^Invalid input: expected (.+), received (.+)$/.exec(message) ?? [];
+  const [, expected = "", received] = /^Invalid input: expected (.+), received (.+)$/.exec(message) ?? [];
   if (received === "undefined") return "is missing";
-  if (expected !== undefined) return `must be of type ${expected}, not ${received}`;
+  if (received !== undefined)
+    return `must be ${NOUNS[expected] ?? expected}, not ${NOUNS[received] ?? received}`;
+  const [, direction, bound, limit] =
+    /^Too (?:small|big): expected \w+ to (?:be|have) ([<>]=?)(-?[\d.e+]+)(.*)$/.exec(message) ?? [];
+  if (direction !== undefined)
+    return `must ${limit === "" ? "be" : "have"} ${BOUNDS[direction]} ${bound}${limit}`;
   return /^[A-Z]/.test(message) ? `is wrong: ${message.charAt(0).toLowerCase()}${message.slice(1)}` : message;
+}
+
+/** What zod calls a type, in the words of a person. */
+const NOUNS: Readonly<Record<string, string>> = {
+  int: "a whole number",
+  number: "a number",
+  string: "a text in quotes",
+  boolean: "true or false",
+  object: "a table",
+  record: "a table",
+  array: "a list",
+  tuple: "a list",
+  TomlDate: "a date",
+  Infinity: "inf",
+  NaN: "nan",
+};
+
+const BOUNDS: Readonly<Record<string, string>> = {
+  ">=": "at least",
+  ">": "more than",
+  "<=": "at most",
+  "<": "less than",
+};
+
+/** A key of another table is the likeliest mistake of one that is spelt right. */
+function inOtherTable(issue: PlacedIssue, schema: z.ZodType): PlacedIssue {
+  if (issue.message !== "is not a known key" || issue.key_correction !== undefined) return issue;
+  const name = issue.key.split(".").at(-1) ?? "";
+  const table = knownKeys(schema, []).find((one) => knownKeys(schema, [one]).includes(name));
+  return table === undefined ? issue : { ...issue, key_correction: `${table}.${name}` };
 }
 
 /** The keys that the table at a path could have. */

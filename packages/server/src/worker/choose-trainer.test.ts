@@ -107,11 +107,12 @@ test("the platform's key never goes to an address that a run names", async () =>
 
 test("what a trainer by URL cannot do, and a missing key, are said before anything is rolled out", async () => {
   const trainerUrl = { trainer: trainer.server.url };
-  await expect(open(jobOf({ ...trainerUrl, method: "full" }))).rejects.toMatchObject({
+  const platforms = { trainer: { url: trainer.server.url } };
+  await expect(open(jobOf({ method: "full" }, platforms))).rejects.toMatchObject({
     code: "VALIDATION",
     hint: expect.stringContaining('method = "lora"'),
   });
-  await expect(open(jobOf({ ...trainerUrl, rollout_workers: 2 }))).rejects.toMatchObject({
+  await expect(open(jobOf({ rollout_workers: 2 }, platforms))).rejects.toMatchObject({
     code: "VALIDATION",
   });
   await expect(open(jobOf({ ...trainerUrl, trainer_api_key: "TRAINER_KEY" }))).rejects.toMatchObject({

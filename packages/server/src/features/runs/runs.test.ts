@@ -539,3 +539,28 @@ withDatabaseLocation("runs", (locate) => {
     expect((await other.client.call(evalRoutes.list, { query: {} })).eval_runs).toEqual([]);
   });
 });
+
+test("what the platform's own trainer by URL cannot do is refused at submission", async () => {
+  await using server = await startTestServer({ config: { trainer: { url: "http://127.0.0.1:9" } } });
+  const workspace = await createTestWorkspace(server, FILES);
+  await workspace.upload("multiply", rows(40));
+  const submit = (advanced_config: Record<string, unknown>) =>
+    workspace.client.call(trainingRoutes.submit, {
+      body: {
+        experiment_config: {
+          rollout: "multiply",
+          entrypoint: "main.ts",
+          model_path: "osmosis/tiny-agent",
+          dataset: "multiply",
+        },
+        advanced_config,
+      },
+    });
+  await expect(submit({ rollout_workers: 2, method: "full" })).rejects.toMatchObject({
+    code: "VALIDATION",
+    message: expect.stringMatching(
+      /advanced\.method must be "lora" with a trainer by URL .*embedded.*1 more/,
+    ),
+  });
+  expect((await submit({ trainer: "embedded", rollout_workers: 2, method: "full" })).status).toBe("pending");
+});

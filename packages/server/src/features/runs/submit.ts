@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { stepsOf } from "@osmosis/controller";
-import { OsmosisError, closest, type Checked, type Issue } from "@osmosis/protocol";
+import { OsmosisError, closest, contradictionsByUrl, type Checked, type Issue } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import { jsonb } from "../../database/columns.ts";
 import type { Tables } from "../../database/tables.ts";
@@ -29,7 +29,7 @@ type Resolved = {
 
 type Parts = Pick<
   Platform,
-  "db" | "queue" | "now" | "url" | "keys" | "repositories" | "datasets" | "models" | "secrets"
+  "db" | "config" | "queue" | "now" | "url" | "keys" | "repositories" | "datasets" | "models" | "secrets"
 > & {
   readonly bell: Bell;
 };
@@ -173,6 +173,7 @@ async function resolve(
       message: `${heldOut} leaves no row to train on: the data set has ${dataset.dataset.rowCount}`,
     });
   }
+  issues.push(...platformTrainerIssues(parts, submission));
   if (issues.length > 0 || "problem" in dataset || "problem" in model) throw invalidConfig(issues);
   const taught = teacher !== undefined && "model" in teacher ? teacher.model : undefined;
   const sources = await secretSources(parts, { user, workspace }, submission);
@@ -191,6 +192,18 @@ async function resolve(
     teacher: taught,
     sources,
   };
+}
+
+/** A run that names no trainer gets the platform's, and what that cannot do is said before anything is queued. */
+function platformTrainerIssues(
+  { config: { trainer } }: Pick<Parts, "config">,
+  submission: Submission,
+): Issue[] {
+  if (trainer === undefined || submission.kind !== "training") return [];
+  const { advanced } = submission.config;
+  if (advanced.trainer !== undefined) return [];
+  const why = 'the platform\'s; [advanced].trainer = "embedded" uses the engine of the worker';
+  return contradictionsByUrl(advanced, why).map(({ key, message }) => ({ key: `advanced.${key}`, message }));
 }
 
 /** The model of `teacher_model`; undefined where there is none. */
