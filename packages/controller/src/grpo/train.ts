@@ -1,8 +1,10 @@
+import { OsmosisError } from "@osmosis/protocol";
 import { deadlineOf } from "../deadline.ts";
 import { noneScored } from "../rollout/failure-guard.ts";
 import type { RunEnd } from "../run-ports.ts";
 import { batchOf } from "./batch.ts";
 import { boundedModel, boundedScorer } from "./bounded-model.ts";
+import { MAX_SKIPPED_UPDATES } from "./divergence.ts";
 import { splitRows, warnAboutLeaks } from "./held-out.ts";
 import { finite, validationMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
@@ -46,6 +48,7 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
   const { model } = options;
   await requireTemperature(options);
   let weightsVersion = await model.syncSampler();
+  let skippedUpdates = 0;
   await using pipeline = openStepPipeline(options, { split, totalSteps });
   for (let step = committedSteps + 1; step <= totalSteps; step++) {
     const watch = createStopwatch(clock, options.recorded);
@@ -67,7 +70,10 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
     const groups_P = groupsOf(taken.trained_P, (rewards) => options.transformRewards?.(rewards, step));
     const batch = batchOf(groups_P, config);
     const lr = learningRate(config, { step, totalSteps });
-    const updated = await watch.time("train", () => update(batch, lr, options));
+    const updated = await watch.time("train", () => update(batch, lr, options).catch(inStep(step)));
+    const isSkipped = batch.data_B.length > 0 && updated["train/updated"] === 0;
+    skippedUpdates = isSkipped ? skippedUpdates + 1 : 0;
+    if (skippedUpdates === MAX_SKIPPED_UPDATES) return failed(noGradient(step));
     weightsVersion = await watch.time("update_weights", () => model.syncSampler());
     if (advanced.asynchronous) pipeline.published(step, weightsVersion);
 
@@ -125,6 +131,23 @@ function withDeadlines(options: TrainRunOptions): TrainRunOptions {
     ...(reference !== undefined && { reference: boundedScorer(reference, options) }),
     ...(teacher !== undefined && { teacher: boundedScorer(teacher, options) }),
   };
+}
+
+/** What the trainer or the numbers have to say says in which step; what ends an attempt, and not the run, stays as it is. */
+function inStep(step: number): (error: unknown) => never {
+  return (error) => {
+    if (!(error instanceof OsmosisError) || error.constructor !== OsmosisError) throw error;
+    const { code, message, hint } = error;
+    const given = hint === undefined ? {} : { hint };
+    throw new OsmosisError(code, `Step ${step}: ${message}`, { ...given, cause: error });
+  };
+}
+
+function noGradient(step: number): string {
+  return (
+    `Step ${step}: the gradient was not finite in ${MAX_SKIPPED_UPDATES} steps in a row, so nothing is learned. The ` +
+    "weights are those of the last update. Look for very large rewards or coefficients in [advanced], or lower [training].lr."
+  );
 }
 
 function failed(error: string): RunEnd {

@@ -2,6 +2,7 @@ import type { ForwardBackwardResult, Scorer, TrainableModel } from "@osmosis/eng
 import type { TrainingRunConfig } from "@osmosis/protocol";
 import type { RunPorts } from "../run-ports.ts";
 import type { TrainingBatch } from "./batch.ts";
+import { requireFiniteAdvantages, requireFiniteLogprobs, requireUsable } from "./divergence.ts";
 import { finite } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { linearData, nativeLoss, objectiveOf } from "./objective.ts";
@@ -22,7 +23,11 @@ export type UpdateOptions = {
   readonly ports: Pick<RunPorts, "log">;
 };
 
-/** One gradient over the whole batch and one step of the optimiser; neither when there is nothing to learn from. */
+/**
+ * One gradient over the whole batch and one step of the optimiser; neither when there is nothing to learn from.
+ *
+ * @throws OsmosisError `RUN_FAILED` when rewards or log probabilities are not finite, before or after the update.
+ */
 export async function update(
   batch: TrainingBatch,
   learningRate: number,
@@ -38,6 +43,7 @@ export async function update(
     "train/overlong_penalty": batch.overlongPenalty,
   };
   if (batch.data_B.length === 0) return finite({ ...counts, "train/updated": 0 });
+  requireFiniteAdvantages(batch.data_B);
   const learned = await addGradient(batch, options);
   const { gradNorm, updated } = await model.optimStep({
     learningRate,
@@ -47,13 +53,17 @@ export async function update(
     weightDecay: advanced.weight_decay,
     gradClipNorm: advanced.grad_clip_norm,
   });
-  if (!updated) {
+  if (updated) {
+    const temperature = config.sampling.rollout_temperature;
+    await requireUsable(model, batch.data_B, { temperature, learningRate });
+  } else {
     ports.log({
       level: "warning",
       step: "train",
-      message: "The gradient was not finite; the update was skipped.",
+      message: "The gradient was not finite; the update was skipped, the weights stay as they were.",
     });
   }
+  warnAboutLostMetrics(learned, ports.log);
   return finite({
     ...counts,
     ...learned,
@@ -79,6 +89,7 @@ async function addGradient(batch: TrainingBatch, options: UpdateOptions): Promis
     native === undefined
       ? await model.forward(data_B, LINEAR, temperature)
       : await model.forwardBackward(data_B, native, temperature);
+  requireFiniteLogprobs("the model", data_B, result.logprobs_B_T);
   const scores = { data_B, ...(await scoresOf(batch, result, options)) };
   const objective = objectiveOf(scores, advanced);
   if (native === undefined) await model.forwardBackward(linearData(scores, objective), LINEAR, temperature);
@@ -90,6 +101,20 @@ async function addGradient(batch: TrainingBatch, options: UpdateOptions): Promis
   };
 }
 
+/** What is not finite is left out of the curves; only the entropy may be missing because a trainer does not tell it. */
+function warnAboutLostMetrics(learned: Metrics, log: RunPorts["log"]): void {
+  const lost = Object.entries(learned).filter(
+    ([key, value]) => !Number.isFinite(value) && key !== "train/entropy_loss",
+  );
+  if (lost.length === 0) return;
+  const values = lost.map(([key, value]) => `${key} is ${value}`).join(", ");
+  log({
+    level: "warning",
+    step: "train",
+    message: `Not finite, and left out of the step's metrics: ${values}.`,
+  });
+}
+
 const LINEAR = { type: "importance_sampling" } as const;
 
 async function scoresOf(
@@ -99,9 +124,11 @@ async function scoresOf(
 ): Promise<Omit<Scores, "data_B">> {
   const { kl_coef, teacher_model } = config.advanced;
   const temperature = { temperature: config.sampling.rollout_temperature };
-  const ask = (scorer: Scorer | undefined, role: string): Promise<readonly Float32Array[]> => {
+  const ask = async (scorer: Scorer | undefined, role: string): Promise<readonly Float32Array[]> => {
     if (scorer === undefined) throw new Error(`the update needs a ${role}`);
-    return scorer.logprobs(data_B, temperature);
+    const found_B_T = await scorer.logprobs(data_B, temperature);
+    requireFiniteLogprobs(`the ${role}`, data_B, found_B_T);
+    return found_B_T;
   };
   return {
     logprobs_B_T,
