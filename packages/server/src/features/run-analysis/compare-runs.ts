@@ -52,7 +52,8 @@ export async function compareRuns(
     differences: differencesOf(rows.map(settingsOf)),
     curves: aligned,
     paired,
-    notes,
+    // That the first run has no validation is the reason for each of the others.
+    notes: [...new Set(notes)],
   };
 }
 

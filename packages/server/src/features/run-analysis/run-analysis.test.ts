@@ -161,8 +161,10 @@ describe("comparing runs", () => {
     await a.run.finish();
     const b = await trainingRun();
     await b.run.finish();
+    const c = await trainingRun();
+    await c.run.finish();
     const { paired, notes } = await workspace.client.call(analysisRoutes.compare, {
-      query: { runs: `${a.name},${b.name}` },
+      query: { runs: `${a.name},${b.name},${c.name}` },
     });
     expect(paired).toEqual([]);
     expect(notes).toEqual([`${a.name} has no validation, so held-out rows cannot be paired.`]);
