@@ -7,6 +7,7 @@ import {
   formatEstimate,
   formatNumber,
   formatShare,
+  formatTick,
 } from "./format.ts";
 
 test("durations read like a clock", () => {
@@ -28,6 +29,17 @@ test("numbers keep three digits, and nothing is a dash", () => {
     "–",
   ]);
   expect(formatShare(0.925)).toBe("92.5 %");
+});
+
+test("numbers beside an axis are told from each other", () => {
+  expect([0.0015, 0.1 + 0.2, 101.5, 12_500, 0].map(formatTick)).toEqual([
+    "0.0015",
+    "0.3",
+    "101.5",
+    "12,500",
+    "0",
+  ]);
+  expect([1e-5, 2.5e-5, -1e-7].map(formatTick)).toEqual(["1e-5", "2.5e-5", "-1e-7"]);
 });
 
 test("an age is counted back from now", () => {

@@ -30,6 +30,15 @@ export function formatNumber(value: number | null | undefined): string {
   return Math.abs(value) >= 0.001 ? String(Number(value.toPrecision(3))) : value.toExponential(2);
 }
 
+/** A number beside an axis, with all the digits that tell it from the next one. */
+export function formatTick(value: number): string {
+  // What adding up steps of 0.1 leaves is no digit.
+  const tick = Number(value.toPrecision(12));
+  return tick !== 0 && Math.abs(tick) < 1e-4
+    ? tick.toExponential()
+    : tick.toLocaleString("en", { maximumFractionDigits: 12 });
+}
+
 /** `812 B`, `3.6 MB`. */
 export function formatBytes(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;

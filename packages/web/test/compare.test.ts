@@ -92,5 +92,24 @@ describe.skipIf(chromiumPath === undefined)(
       await page.getByText("There is no training run nobody").waitFor();
       await page.close();
     });
+
+    test("an address that names a run twice shows it once, and a narrow screen breaks no name into letters", async () => {
+      const a = await trained([1, 0, 0, 0]);
+      const b = await trained([1, 1, 1, 0]);
+      const page = await stage.open();
+      await page.setViewportSize({ width: 390, height: 844 });
+      await page.goto(`${stage.server.url}${at(`/compare?runs=${a},${a},${b}`)}`);
+      await page.getByText(/^All \d+ curves in numbers$/).click();
+      expect(await page.getByRole("button", { name: /^Remove / }).count()).toBe(2);
+      const heights = await page
+        .locator("td bdi")
+        .evaluateAll((names) => names.map((name) => name.getBoundingClientRect().height));
+      expect(heights.length).toBeGreaterThan(4);
+      // One line each.
+      expect(Math.max(...heights)).toBeLessThan(30);
+      const beyond = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      expect(beyond).toBeLessThanOrEqual(0);
+      await page.close();
+    });
   },
 );

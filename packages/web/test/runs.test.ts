@@ -194,9 +194,9 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     await record(run);
     await page.getByText(/^5 of 8 rollouts, about/).waitFor();
     expect(await fact(page, "Pass rate")).toMatch(
-      /^60\.0 % n = 5, T = 0\.7 95 % CI [\d.]+ to [\d.]+ % a pass is a reward of 1 or more$/,
+      /^60\.0 % n = 5, T = 0\.7 95 % interval [\d.]+ to [\d.]+ % a pass is a reward of 1 or more$/,
     );
-    expect(await fact(page, "Mean reward")).toMatch(/^0\.75 over 4 graded 95 % CI/);
+    expect(await fact(page, "Mean reward")).toMatch(/^0\.75 over 4 graded 95 % interval/);
     expect(await page.getByRole("row", { name: "agent" }).innerText()).toMatch(/agent\s+1\s+20\.0 %\s+show/);
     await page.getByRole("row", { name: "agent" }).getByRole("link", { name: "show" }).click();
     await page.getByText("Error: boom").waitFor();

@@ -13,7 +13,7 @@ import { overlays } from "./overlays.ts";
 export function ComparePage(): ReactElement {
   const { runs: list = "" } = useSearch({ from: "/page/$workspace/compare" });
   const navigate = useNavigate();
-  const names = list.split(",").filter((name) => name !== "");
+  const names = [...new Set(list.split(",").filter((name) => name !== ""))];
   const choose = (next: readonly string[]): void =>
     void navigate({ to: ".", search: next.length === 0 ? {} : { runs: next.join(",") } });
   return (

@@ -12,45 +12,50 @@ type Part = { readonly comparison: RunComparison };
 export function ComparedRuns({ comparison: { runs } }: Part): ReactElement {
   const { workspace } = usePlace();
   return (
-    <table>
-      <thead>
-        <tr>
-          <th>Run</th>
-          <th>Status</th>
-          <th className="number">Step</th>
-          <th>Model</th>
-          <th>Data set</th>
-          <th>Commit</th>
-        </tr>
-      </thead>
-      <tbody>
-        {runs.map((run, index) => (
-          <tr key={run.id}>
-            <td>
-              <span className={`swatch series-${(index % SERIES_COLOURS) + 1}`} aria-hidden="true" />
-              <Link to="/$workspace/training-runs/$run" params={{ workspace: workspace.name, run: run.name }}>
-                <bdi>{run.name}</bdi>
-              </Link>
-            </td>
-            <td>
-              <Status value={run.status} />
-            </td>
-            <td className="number">
-              {run.current_step}/{run.total_steps ?? "?"}
-            </td>
-            <td>
-              <bdi>{run.model}</bdi>
-            </td>
-            <td>
-              <bdi>{run.dataset}</bdi>
-            </td>
-            <td>
-              <code>{run.commit_sha.slice(0, 8)}</code>
-            </td>
+    <div className="scroll">
+      <table className="lines">
+        <thead>
+          <tr>
+            <th>Run</th>
+            <th>Status</th>
+            <th className="number">Step</th>
+            <th>Model</th>
+            <th>Data set</th>
+            <th>Commit</th>
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {runs.map((run, index) => (
+            <tr key={run.id}>
+              <td>
+                <span className={`swatch series-${(index % SERIES_COLOURS) + 1}`} aria-hidden="true" />
+                <Link
+                  to="/$workspace/training-runs/$run"
+                  params={{ workspace: workspace.name, run: run.name }}
+                >
+                  <bdi>{run.name}</bdi>
+                </Link>
+              </td>
+              <td>
+                <Status value={run.status} />
+              </td>
+              <td className="number">
+                {run.current_step}/{run.total_steps ?? "?"}
+              </td>
+              <td>
+                <bdi>{run.model}</bdi>
+              </td>
+              <td>
+                <bdi>{run.dataset}</bdi>
+              </td>
+              <td>
+                <code>{run.commit_sha.slice(0, 8)}</code>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
@@ -87,7 +92,7 @@ export function Paired({ comparison: { paired, notes } }: Part): ReactElement | 
 function difference(estimate: Estimate | null): string {
   if (estimate === null) return "of too few rows";
   const { value, ci_low: low, ci_high: high } = estimate;
-  return `${signed(value)} (95 % CI ${signed(low)} to ${signed(high)})`;
+  return `${signed(value)} (95 % interval ${signed(low)} to ${signed(high)})`;
 }
 
 function signed(value: number): string {
@@ -103,7 +108,7 @@ export function Differences({ comparison: { runs, differences } }: Part): ReactE
         <p className="quiet">None: the runs differ in nothing that they were submitted with.</p>
       ) : (
         <div className="scroll">
-          <table>
+          <table className="settings">
             <thead>
               <tr>
                 <th>Setting</th>
@@ -144,7 +149,7 @@ export function CurveTable({ comparison: { runs, curves } }: Part): ReactElement
     <details className="more">
       <summary>All {curves.length} curves in numbers</summary>
       <div className="scroll">
-        <table>
+        <table className="lines">
           <thead>
             <tr>
               <th>Curve</th>

@@ -1,6 +1,8 @@
-import type { TrainingMetrics } from "@osmosis/protocol";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { MOST_COMPARED, type TrainingMetrics } from "@osmosis/protocol";
 import { expect, test } from "vitest";
-import { aligned, curvesOf, timeLeft } from "./curves.ts";
+import { SERIES_COLOURS, aligned, curvesOf, timeLeft } from "./curves.ts";
 
 function metricsOf(values: Readonly<Record<string, Readonly<Record<number, number>>>>): TrainingMetrics {
   return {
@@ -45,6 +47,15 @@ test("a pass rate names its n and its temperature; charts without values are lef
     },
   ]);
   expect(curvesOf(undefined)).toEqual([]);
+});
+
+test("as many runs as can be compared have a colour each, on the page and in the plot", () => {
+  expect(SERIES_COLOURS).toBeGreaterThanOrEqual(MOST_COMPARED);
+  const styles = (name: string) => readFileSync(join(import.meta.dirname, "../styles", name), "utf8");
+  for (let number = 1; number <= SERIES_COLOURS; number++) {
+    expect(styles("base.css")).toContain(`--series-${number}: light-dark(`);
+    expect(styles("data.css")).toContain(`background: var(--series-${number});`);
+  }
 });
 
 test("series with other steps share one axis, with gaps", () => {

@@ -2,7 +2,7 @@ import { metricDefinition, type TrainingMetrics } from "@osmosis/protocol";
 import { formatConditions } from "../format.ts";
 
 /** Colours that curves of one chart take in turn. */
-export const SERIES_COLOURS = 6;
+export const SERIES_COLOURS = 8;
 
 export type Point = { readonly step: number; readonly value: number };
 

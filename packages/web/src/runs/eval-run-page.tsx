@@ -205,5 +205,5 @@ function timeLeft(run: EvalRun, done: number, expected: number): number | undefi
 function intervalOf(estimate: Estimate | null, say: (value: number) => string): string {
   if (estimate === null) return "";
   // Both ends have one unit: `37.3 to 50.9 %`.
-  return `95 % CI ${say(estimate.ci_low).replace(" %", "")} to ${say(estimate.ci_high)}`;
+  return `95 % interval ${say(estimate.ci_low).replace(" %", "")} to ${say(estimate.ci_high)}`;
 }

@@ -66,6 +66,7 @@ function MetricRow(props: { readonly row: Summary; readonly metrics: TrainingMet
   const { row } = props;
   const [isOpen, setOpen] = useState(false);
   const definition = metricDefinition(row.key);
+  const unit = definition?.unit;
   const points = props.metrics.metrics.find(({ metric_key }) => metric_key === row.key)?.data_points ?? [];
   return (
     <>
@@ -91,8 +92,8 @@ function MetricRow(props: { readonly row: Summary; readonly metrics: TrainingMet
             <Chart
               curves={{
                 title: row.key,
-                isShare: definition?.unit === "share",
-                series: [{ label: definition?.unit ?? "value", points }],
+                isShare: unit === "share",
+                series: [{ label: unit === undefined || unit === "1" ? "value" : unit, points }],
               }}
             />
           </td>

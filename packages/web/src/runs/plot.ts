@@ -1,4 +1,5 @@
 import uPlot from "uplot";
+import { formatTick } from "../format.ts";
 import { SERIES_COLOURS, aligned, type Curves } from "./curves.ts";
 
 export const PLOT_HEIGHT = 210;
@@ -35,13 +36,10 @@ export function drawPlot(
         { ...axis, size: 32, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] },
         {
           ...axis,
-          size: 52,
-          ...(curves.isShare
-            ? {
-                values: (_plot: uPlot, values: number[]) =>
-                  values.map((value) => `${Math.round(value * 100)} %`),
-              }
-            : {}),
+          size: (_plot, texts) =>
+            Math.max(52, 20 + 7.5 * Math.max(0, ...(texts ?? []).map(({ length }) => length))),
+          values: (_plot, values) =>
+            values.map((value) => (curves.isShare ? `${Math.round(value * 100)} %` : formatTick(value))),
         },
       ],
       series: [
