@@ -1,5 +1,6 @@
 import { Worker } from "node:worker_threads";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
+import { refuseTelemetry } from "../graph/io.ts";
 import { createCallFlags, endNativeCalls, endNativeCallsBlocking } from "../graph/native-calls.ts";
 import type { ForwardOptions, Sampler, Scorer, TrainableModel, TrainingService } from "../service.ts";
 import {
@@ -112,6 +113,7 @@ type Pending = { readonly resolve: (answer: never) => void; readonly reject: (er
 function startThread(threads: number): { readonly call: Call; readonly stop: () => Promise<void> } {
   const entry = new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "./worker.js", import.meta.url);
   const callFlags = createCallFlags();
+  refuseTelemetry();
   const worker = new Worker(entry, { workerData: { threads, callFlags } satisfies WorkerData, execArgv: [] });
   const pending = new Map<number, Pending>();
   let lastId = 0;

@@ -1,6 +1,7 @@
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import type * as Onnxruntime from "onnxruntime-node";
 import type { BuiltGraph } from "./builder.ts";
+import { refuseTelemetry } from "./io.ts";
 import { nativeCall } from "./native-calls.ts";
 
 export type TensorData = {
@@ -33,6 +34,7 @@ export async function loadRuntime(options: {
   readonly importLibrary?: () => Promise<{ readonly default: Library }>;
 }): Promise<Runtime> {
   const { importLibrary = () => import("onnxruntime-node") } = options;
+  refuseTelemetry();
   const { InferenceSession, Tensor } = await loadLibrary(importLibrary);
   return {
     async createSession(graph) {
