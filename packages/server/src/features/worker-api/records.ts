@@ -30,6 +30,17 @@ export async function recordRollouts(
   });
 }
 
+/** Rows of one statement: Postgres takes 65535 values in one. */
+const INSERTED_AT_ONCE = 1000;
+
+/** Which rollouts are kept, and who ran them. */
+type Admitted = {
+  readonly wanted: readonly RolloutRecord[];
+  /** The share that they belong to; null when the holder of the run ran them. */
+  readonly shareId: string | null;
+  readonly worker: string | null;
+};
+
 /**
  * Writes the bodies of rollouts, then the rows of those that `admit` wants, inside the transaction in which it has locked
  * the run. What it throws leaves nothing behind.
@@ -37,64 +48,70 @@ export async function recordRollouts(
 export async function keepRollouts(
   parts: LeaseParts,
   { runId, rollouts }: { readonly runId: string; readonly rollouts: readonly RolloutRecord[] },
-  admit: (transaction: Kysely<Tables>) => Promise<{
-    readonly wanted: readonly RolloutRecord[];
-    /** The share that they belong to; null when the holder of the run ran them. */
-    readonly shareId: string | null;
-    readonly worker: string | null;
-  }>,
+  admit: (transaction: Kysely<Tables>) => Promise<Admitted>,
 ): Promise<void> {
   const { db, blobs, now } = parts;
   if (rollouts.length === 0) return;
   const key = `runs/${runId}/rollouts/${randomUUID()}.jsonl`;
   const { bytes, places } = encode(rollouts);
   await blobs.put(key, bytes);
-  let inserted = 0;
   try {
-    inserted = await db.transaction().execute(async (transaction) => {
-      const { wanted, shareId, worker } = await admit(transaction);
-      if (wanted.length === 0) return 0;
-      const rows = await transaction
-        .insertInto("run_rollouts")
-        .values(
-          wanted.map((record) => ({
-            run_id: runId,
-            rollout_id: record.rollout_id,
-            phase: record.phase,
-            step: record.step,
-            row_index: record.row_index,
-            sample_index: record.sample_index,
-            outcome: record.outcome,
-            reward: record.reward,
-            error: record.error === null ? null : storableText(record.error),
-            prompt_tokens: record.prompt_tokens,
-            completion_tokens: record.completion_tokens,
-            model_calls: record.model_calls,
-            prefix_breaks: record.prefix_breaks,
-            duration_ms: record.duration_ms,
-            body_key: key,
-            body_start: places.get(record)?.start ?? 0,
-            body_end: places.get(record)?.end ?? 0,
-            share_id: shareId,
-            worker,
-            created_at: now(),
-          })),
-        )
-        .onConflict((conflict) => conflict.doNothing())
-        .returning("rollout_id")
-        .execute();
-      if (rows.length > 0) {
+    const inserted = await db.transaction().execute(async (transaction) => {
+      const admitted = await admit(transaction);
+      const rows = admitted.wanted.map((record) => ({
+        ...rowOf(record),
+        run_id: runId,
+        body_key: key,
+        body_start: places.get(record)?.start ?? 0,
+        body_end: places.get(record)?.end ?? 0,
+        share_id: admitted.shareId,
+        worker: admitted.worker,
+        created_at: now(),
+      }));
+      let count = 0;
+      for (let from = 0; from < rows.length; from += INSERTED_AT_ONCE) {
+        const added = await transaction
+          .insertInto("run_rollouts")
+          .values(rows.slice(from, from + INSERTED_AT_ONCE))
+          .onConflict((conflict) => conflict.doNothing())
+          .returning("rollout_id")
+          .execute();
+        count += added.length;
+      }
+      if (count > 0) {
         await transaction
           .updateTable("runs")
           .set({ fruitless_attempts: 0 })
           .where("id", "=", runId)
           .execute();
       }
-      return rows.length;
+      return count;
     });
-  } finally {
     if (inserted === 0) await blobs.delete(key);
+  } catch (error) {
+    // After any other error the rows may be there all the same, as when the answer to a commit was lost. If they are not,
+    // the sweep finds the bytes.
+    if (error instanceof OsmosisError) await blobs.delete(key);
+    throw error;
   }
+}
+
+function rowOf(record: RolloutRecord) {
+  return {
+    rollout_id: record.rollout_id,
+    phase: record.phase,
+    step: record.step,
+    row_index: record.row_index,
+    sample_index: record.sample_index,
+    outcome: record.outcome,
+    reward: record.reward,
+    error: record.error === null ? null : storableText(record.error),
+    prompt_tokens: record.prompt_tokens,
+    completion_tokens: record.completion_tokens,
+    model_calls: record.model_calls,
+    prefix_breaks: record.prefix_breaks,
+    duration_ms: record.duration_ms,
+  };
 }
 
 function encode(rollouts: readonly RolloutRecord[]): {

@@ -1,11 +1,14 @@
 import { evalRoutes, trainingRoutes } from "@osmosis/protocol";
+import type { Transaction } from "kysely";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Tables } from "../../database/tables.ts";
 import { withDatabaseLocation } from "../../database/testing.ts";
 import { createTestWorker, testRollout } from "../../testing-worker.ts";
 import { createTestWorkspace, until, type TestWorkspace } from "../../testing-workspace.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
 import { RUN_QUEUE } from "../../queue/job-types.ts";
 import { STATES_KEPT_MS, discardStates } from "../runs/states.ts";
+import { recordRollouts } from "./records.ts";
 
 const rows = Array.from({ length: 20 }, (_, n) => `{"user_prompt":"${n}\u2028","label":"${n}"}\n`).join("");
 
@@ -235,6 +238,41 @@ withDatabaseLocation("the worker API", (locate) => {
       status: "finished",
       results: { total_runs: 3, passed: 2 },
     });
+  });
+
+  test("any number of rollouts may be recorded at once", async () => {
+    await submitEval();
+    const { run } = await start();
+    const many = Array.from({ length: 4000 }, (_, index) => testRollout({ sample_index: index }));
+    await run.record(...many);
+    expect(await run.rollouts()).toHaveLength(many.length);
+    await run.finish();
+  });
+
+  test("rollouts whose commit was not heard of are kept whole", async () => {
+    const { platform } = server;
+    await submitEval();
+    const { job, run } = await start();
+    const kept = testRollout();
+    // The connection breaks after the commit and before its answer.
+    const transaction = () => ({
+      async execute<T>(work: (inner: Transaction<Tables>) => Promise<T>): Promise<T> {
+        await platform.db.transaction().execute(work);
+        throw new Error("Connection terminated unexpectedly");
+      },
+    });
+    const db = new Proxy(platform.db, {
+      get: (inner, name) => {
+        const value: unknown = name === "transaction" ? transaction : Reflect.get(inner, name, inner);
+        return typeof value === "function" ? (value.bind(inner) as unknown) : value;
+      },
+    });
+    const parts = { ...platform, db, bell: platform.runBell };
+    const lease = { runId: job.run_id, token: job.lease_token };
+    await expect(recordRollouts(parts, lease, [kept])).rejects.toThrow("Connection terminated");
+    await run.record(kept);
+    expect(await run.rollouts()).toMatchObject([{ rollout_id: kept.rollout_id, messages: kept.messages }]);
+    await run.finish();
   });
 
   test("a failed run keeps its reason", async () => {
