@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { evalRoutes, trainingRoutes } from "@osmosis/protocol";
+import { RUN_LEASE_HEADER, createClient, evalRoutes, sharingRoutes, trainingRoutes } from "@osmosis/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { jsonb } from "../../database/columns.ts";
 import { withDatabaseLocation } from "../../database/testing.ts";
@@ -110,6 +110,34 @@ withDatabaseLocation("the sweep", (locate) => {
     expect(await steps()).toEqual(["checkpoints/1", "checkpoints/3", "state/1"]);
     await later(8 * 24 * HOUR, () => deleteUnusedRunBytes(server.platform));
     expect(await steps()).toEqual(["checkpoints/1", "checkpoints/3"]);
+  });
+
+  test("deletes the shares and weights of a run whose server was killed as it ended", async () => {
+    const { platform } = server;
+    const { job, run } = await train({ rollout_workers: 2 });
+    const authorization = `Bearer ${platform.workerSecret}`;
+    const client = createClient({ baseUrl: server.url, fetch, headers: () => ({ authorization }) });
+    const at = { params: { run_id: job.run_id }, headers: { [RUN_LEASE_HEADER]: job.lease_token } };
+    await run.put("weights/0/adapter", "weights");
+    const weights = { version: 0, method: "lora" as const, files: ["adapter"] };
+    await client.call(sharingRoutes.weights, { ...at, body: weights });
+    const share = { share_id: randomUUID(), phase: "train" as const, step: 1 };
+    const tasks = [{ rollout_id: "one", row_index: 0, options: {} }];
+    await client.call(sharingRoutes.publish, { ...at, body: { shares: [{ ...share, tasks }] } });
+    await deleteUnusedRunBytes(platform);
+    const left = async () => [
+      ...(await platform.db.selectFrom("run_shares").select("id").where("run_id", "=", job.run_id).execute()),
+      ...(await keysBelow(`runs/${job.run_id}/files/weights`)),
+    ];
+    expect(await left()).toHaveLength(2);
+    // The end is durable before what follows from it is done.
+    await platform.db
+      .updateTable("runs")
+      .set({ status: "finished", completed_at: platform.now(), lease_expires_at: null })
+      .where("id", "=", job.run_id)
+      .execute();
+    await deleteUnusedRunBytes(platform);
+    expect(await left()).toEqual([]);
   });
 
   test("deletes files of models that nothing needs any more, a day after the last change, and parts of uploads after a week", async () => {

@@ -2,6 +2,7 @@ import { sql, type Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
 import type { Platform } from "../../platform.ts";
 import { needsItsModel, removeCheckpoints } from "../models/kept-checkpoints.ts";
+import { discardShares } from "../shares/discard.ts";
 import { STATES_KEPT_MS, discardStates } from "./states.ts";
 
 /** Much longer than it takes from the end of an upload to the row that names its blob. */
@@ -10,12 +11,13 @@ const UNNAMED_KEPT_MS = 3600_000;
 type Parts = Pick<Platform, "db" | "blobs" | "now">;
 
 /**
- * Deletes what runs have and nobody needs any more: states a week after the end; checkpoints that an evaluation still
- * needed when their time had come; and blobs that no row names, because a process was killed between the two, a body was
+ * Deletes what runs have and nobody needs any more: states a week after the end; shares and their weights of a run whose
+ * server was killed as it ended; checkpoints that an evaluation still needed when their time had come; and blobs that no row names, because a process was killed between the two, a body was
  * replaced, or the run itself is gone.
  */
 export async function deleteUnusedRunBytes(parts: Parts, signal?: AbortSignal): Promise<void> {
   await discardOldStates(parts);
+  await discardEndedShares(parts);
   await removeLateCheckpoints(parts);
   await deleteUnnamedBlobs(parts, signal);
 }
@@ -30,6 +32,27 @@ async function discardOldStates(parts: Parts): Promise<void> {
     .where("runs.completed_at", "<", new Date(parts.now().getTime() - STATES_KEPT_MS))
     .execute();
   for (const { id } of runs) await discardStates(parts, id);
+}
+
+async function discardEndedShares(parts: Parts): Promise<void> {
+  const runs = await parts.db
+    .selectFrom("runs")
+    .select("id")
+    .where("completed_at", "is not", null)
+    .where((by) =>
+      by.or([
+        by.exists(by.selectFrom("run_shares").select("id").whereRef("run_shares.run_id", "=", "runs.id")),
+        by.exists(
+          by
+            .selectFrom("run_files")
+            .select("key")
+            .whereRef("run_files.run_id", "=", "runs.id")
+            .where("run_files.path", "like", "weights/%"),
+        ),
+      ]),
+    )
+    .execute();
+  for (const { id } of runs) await discardShares(parts, id);
 }
 
 async function removeLateCheckpoints({ db, blobs, now }: Parts): Promise<void> {

@@ -12,13 +12,16 @@ export async function discardShares(
     .where("completed_at", "is not", null)
     .executeTakeFirst();
   if (ended === undefined) return;
-  await db.deleteFrom("run_shares").where("run_id", "=", runId).execute();
-  await db.deleteFrom("run_weights").where("run_id", "=", runId).execute();
-  const files = await db
-    .deleteFrom("run_files")
-    .where("run_id", "=", runId)
-    .where("path", "like", "weights/%")
-    .returning("key")
-    .execute();
+  const files = await db.transaction().execute(async (transaction) => {
+    await transaction.deleteFrom("run_shares").where("run_id", "=", runId).execute();
+    await transaction.deleteFrom("run_weights").where("run_id", "=", runId).execute();
+    return await transaction
+      .deleteFrom("run_files")
+      .where("run_id", "=", runId)
+      .where("path", "like", "weights/%")
+      .returning("key")
+      .execute();
+  });
+  // Killed here, the bytes belong to nobody: the sweep finds them.
   for (const { key } of files) await blobs.delete(key);
 }
