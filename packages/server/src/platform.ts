@@ -130,7 +130,7 @@ export async function openPlatform(parts: {
       work: (signal) => deleteUnusedBytes({ db, blobs, now }, signal),
     }),
   );
-  const models = createModels({ db, blobUrls, url });
+  const models = createModels({ db, blobs, blobUrls, url });
   await registerBaseModels({
     db,
     blobs,

@@ -87,6 +87,19 @@ export const modelRoutes = {
     query: PageQuery,
     response: z.object({ models: z.array(BaseModel), ...pageFields }),
   }),
+  /** By name, whose slash is encoded, or by id. */
+  getBase: route({
+    method: "GET",
+    path: "/api/cli/models/base/{name}",
+    access: "workspace",
+    response: BaseModel.extend({
+      /** The part of its name before the slash. */
+      namespace: z.string(),
+      /** Longest sequence, in tokens; null when the file with it is lost. */
+      context_window: z.int().nullable(),
+      platform_url: z.string(),
+    }),
+  }),
   trained: route({
     method: "GET",
     path: "/api/cli/models/lora",

@@ -27,6 +27,7 @@ export const Rollout = z.object({
   branch: z.string(),
   repo_full_name: z.string(),
   last_synced_commit_sha: z.string(),
+  last_synced_at: z.string(),
   created_at: z.string(),
 });
 export type Rollout = z.infer<typeof Rollout>;

@@ -3,6 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createClient, modelRoutes, OsmosisError, type Client, type ModelFile } from "@osmosis/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { createTestWorkspace } from "../../testing-workspace.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
 import { registerBaseModels } from "./base-models.ts";
 
@@ -167,4 +168,16 @@ test("a model of another architecture, or with broken weights, is not registered
 test("nobody imports without signing in", async () => {
   const answer = await server.json("POST", "/api/cli/models/base", { json: {}, token: null });
   expect(answer.status).toBe(401);
+});
+
+test("a base model is asked for by name, whose slash is encoded, or by id", async () => {
+  const { headers } = await createTestWorkspace(server);
+  const ask = (name: string) => server.json("GET", `/api/cli/models/base/${encodeURIComponent(name)}`, { headers });
+  const found = await ask("osmosis/tiny-agent");
+  expect(found).toMatchObject({
+    status: 200,
+    body: { model_name: "osmosis/tiny-agent", namespace: "osmosis", context_window: 512 },
+  });
+  expect(await ask((found.body as { id: string }).id)).toEqual(found);
+  expect(await ask("osmosis/other")).toMatchObject({ status: 404, body: { code: "NOT_FOUND" } });
 });

@@ -17,6 +17,7 @@ export function modelRoutes(platform: Platform): Hono<AppEnv> {
     const { items, total } = await models.listBase(query);
     return { models: items, ...pageOf(total, query.offset, items.length) };
   });
+  router.on(routes.getBase, ({ workspace, params }) => models.getBase(workspace, params.name));
   router.on(routes.trained, async ({ workspace, query }) => {
     const { items, total } = await models.listTrained(workspace, query);
     return { models: items, ...pageOf(total, query.offset, items.length) };

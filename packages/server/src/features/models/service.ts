@@ -1,3 +1,4 @@
+import { parseModelConfig } from "@osmosis/engine";
 import { OsmosisError, closest, type BaseModel, type CheckpointMark, type TrainedModel } from "@osmosis/protocol";
 import { sql } from "kysely";
 import type { Platform } from "../../platform.ts";
@@ -30,24 +31,37 @@ export type ModelProblem = { readonly problem: string; readonly correction?: str
 export type Models = ReturnType<typeof createModels>;
 
 /** Base models, which the server has, and trained models, which runs of a workspace made. */
-export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
-  const { db, blobUrls } = parts;
+export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" | "url">) {
+  const { db, blobs, blobUrls } = parts;
 
   return {
     async listBase(page: { limit: number; offset: number }): Promise<{ items: BaseModel[]; total: number }> {
       const base = db.selectFrom("base_models").where("is_available", "=", true);
       const { total } = await base.select(sql<number>`count(*)::int`.as("total")).executeTakeFirstOrThrow();
       const rows = await base.selectAll().orderBy("name").limit(page.limit).offset(page.offset).execute();
-      const items = rows.map((row) => ({
-        id: row.id,
-        model_name: row.name,
-        base_model: row.name,
-        parameters: row.parameters,
-        creator_name: null,
-        created_at: row.created_at.toISOString(),
-        updated_at: row.updated_at.toISOString(),
-      }));
+      const items = rows.map(baseViewOf);
       return { items, total };
+    },
+
+    /** @throws {OsmosisError} NOT_FOUND. */
+    async getBase(workspace: WorkspaceAccess, nameOrId: string) {
+      const row = await db
+        .selectFrom("base_models")
+        .selectAll()
+        .where((by) => by.or([by("name", "=", nameOrId), by("id", "=", nameOrId)]))
+        .where("is_available", "=", true)
+        .executeTakeFirst();
+      if (row === undefined) {
+        throw new OsmosisError("NOT_FOUND", `There is no base model ${nameOrId}.`, {
+          hint: "See `osmosis model list --type base` for the names.",
+        });
+      }
+      return {
+        ...baseViewOf(row),
+        namespace: row.name.slice(0, row.name.indexOf("/")),
+        context_window: await contextWindowOf(row.files),
+        platform_url: `${parts.url}/${workspace.name}/models`,
+      };
     },
 
     /** Newest first. */
@@ -142,6 +156,13 @@ export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
     },
   };
 
+  /** Null when the file with it is lost. */
+  async function contextWindowOf(files: readonly StoredFile[]): Promise<number | null> {
+    const file = files.find(({ name }) => name === "config.json");
+    const blob = file === undefined ? undefined : await blobs.get(file.key);
+    return blob === undefined ? null : parseModelConfig(await new Response(blob.body).json()).contextLength;
+  }
+
   function downloadable({ name, key, size_bytes, sha256 }: StoredFile) {
     return { name, size_bytes, sha256, presigned_url: blobUrls.sign({ method: "GET", key, fileName: name }) };
   }
@@ -181,6 +202,24 @@ export function createModels(parts: Pick<Platform, "db" | "blobUrls" | "url">) {
 
 function plainFile({ name, key, size_bytes, sha256 }: StoredFile): StoredFile {
   return { name, key, size_bytes, sha256 };
+}
+
+function baseViewOf(row: {
+  readonly id: string;
+  readonly name: string;
+  readonly parameters: number;
+  readonly created_at: Date;
+  readonly updated_at: Date;
+}): BaseModel {
+  return {
+    id: row.id,
+    model_name: row.name,
+    base_model: row.name,
+    parameters: row.parameters,
+    creator_name: null,
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+  };
 }
 
 function viewOf(row: {

@@ -31,6 +31,7 @@ export function workspaceRoutes(platform: Platform): Hono<AppEnv> {
         branch: row.branch,
         repo_full_name: workspace.repository,
         last_synced_commit_sha: row.last_synced_commit_sha,
+        last_synced_at: row.updated_at.toISOString(),
         created_at: row.created_at.toISOString(),
       })),
       ...pageOf(total, query.offset, rows.length),
