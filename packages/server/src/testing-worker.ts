@@ -3,10 +3,14 @@ import {
   RUN_LEASE_HEADER,
   createClient,
   fillPath,
+  shareRoutes,
+  shareStreams,
+  sharingRoutes,
   workerRoutes,
   workerStreams,
   type Job,
   type RolloutRecord,
+  type Share,
 } from "@osmosis/protocol";
 import type { z } from "zod";
 
@@ -23,6 +27,27 @@ export function createTestWorker(
     async claim(waitMs = 5000, lane: "runs" | "replays" = "runs"): Promise<Job | null> {
       const body = { worker, instance, wait_ms: waitMs, lane };
       return (await client.call(workerRoutes.claim, { body })).job;
+    },
+    async claimShare(waitMs = 5000, exceptRuns: readonly string[] = []): Promise<Share | null> {
+      const body = { worker, instance, wait_ms: waitMs, except_runs: [...exceptRuns] };
+      return (await client.call(shareRoutes.claim, { body })).share;
+    },
+    share({ share_id, lease_token }: Pick<Share, "share_id" | "lease_token">) {
+      const at = { params: { share_id }, headers: { [RUN_LEASE_HEADER]: lease_token } };
+      const stream = (path: string) =>
+        fetch(new URL(fillPath(path, { share_id }), server.url), {
+          headers: { authorization, [RUN_LEASE_HEADER]: lease_token },
+        });
+      return {
+        heartbeat: () => client.call(shareRoutes.heartbeat, { ...at, body: {} }),
+        record: (...rollouts: RolloutRecord[]) =>
+          client.call(shareRoutes.record, { ...at, body: { rollouts } }),
+        giveBack: (reason = "no room") => client.call(shareRoutes.giveBack, { ...at, body: { reason } }),
+        log: (...messages: string[]) =>
+          client.call(shareRoutes.log, { ...at, body: { entries: messages.map(logEntry) } }),
+        rows: () => stream(shareStreams.rows),
+        source: () => stream(shareStreams.source),
+      };
     },
     run(job: Pick<Job, "run_id" | "lease_token">) {
       const at = { params: { run_id: job.run_id }, headers: { [RUN_LEASE_HEADER]: job.lease_token } };
@@ -59,16 +84,17 @@ export function createTestWorker(
             body: { step, reward: null, method: "lora", files: [], ...more },
           }),
         log: (...messages: string[]) =>
-          client.call(workerRoutes.log, {
+          client.call(workerRoutes.log, { ...at, body: { entries: messages.map(logEntry) } }),
+        publishWeights: (version: number, files: readonly string[], method: "lora" | "full" = "lora") =>
+          client.call(sharingRoutes.weights, { ...at, body: { version, method, files: [...files] } }),
+        publish: (...shares: z.input<NonNullable<typeof sharingRoutes.publish.body>>["shares"]) =>
+          client.call(sharingRoutes.publish, { ...at, body: { shares } }),
+        withdraw: async (share_id: string) =>
+          (await client.call(sharingRoutes.withdraw, { ...at, body: { share_id } })).rollout_ids,
+        collect: (after: number | null, waitMs = 0, knownOpen = 0) =>
+          client.call(sharingRoutes.collect, {
             ...at,
-            body: {
-              entries: messages.map((message) => ({
-                timestamp: new Date().toISOString(),
-                level: "info" as const,
-                step: "test",
-                message,
-              })),
-            },
+            body: { after, known_open: knownOpen, wait_ms: waitMs },
           }),
         finish: (status: "finished" | "failed" | "stopped" = "finished", error: string | null = null) =>
           client.call(workerRoutes.finish, { ...at, body: { status, error } }),
@@ -86,6 +112,10 @@ export function createTestWorker(
       };
     },
   };
+}
+
+function logEntry(message: string) {
+  return { timestamp: new Date().toISOString(), level: "info" as const, step: "test", message };
 }
 
 /** A rollout that went well. */
