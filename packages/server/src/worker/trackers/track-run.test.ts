@@ -1,6 +1,6 @@
 import { systemClock, type RunEnd } from "@osmosis/controller";
 import { ModelLost } from "@osmosis/engine";
-import { TrainingRunConfig, type TrainingJob } from "@osmosis/protocol";
+import { OsmosisError, TrainingRunConfig, type TrainingJob } from "@osmosis/protocol";
 import { expect, test } from "vitest";
 import { StopRequested } from "../lease-keeper.ts";
 import { LeaseLost } from "../platform-call.ts";
@@ -140,7 +140,8 @@ test("a stopped run is ended in the tracker, one whose worker goes away is left 
 
 test("a run that goes back to the queue, its lease or its trainer's model lost, is left open in the tracker", async () => {
   await using server = await mlflow();
-  for (const reason of [new LeaseLost("gone"), new ModelLost("the trainer was started again")]) {
+  const restarted = new OsmosisError("NOT_FOUND", "There is no such model.");
+  for (const reason of [new LeaseLost("gone"), new ModelLost(restarted)]) {
     const { result } = await track(jobOf({ mlflow_url: server.url }), async (link) => {
       await commit(link, 1);
       throw reason;
