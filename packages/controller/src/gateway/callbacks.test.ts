@@ -75,6 +75,45 @@ test("the first report counts; repeats, contradictions and late ones are acknowl
   expect(await post(graderUrl, { status: "success", sample })).toEqual({ status: 200, body: { ok: true } });
 });
 
+test.each([
+  ["a reward that is a text", { messages: [], reward: "one" }, "grader", "sample.reward is"],
+  ["no messages", { messages: "none", reward: 1 }, "workflow", "sample.messages is"],
+])(
+  "a success with %s is a failure at once, and later reports change nothing",
+  async (_, bad, phase, text) => {
+    const { post, ended, graderUrl } = await open();
+    expect((await post(graderUrl, { status: "success", rollout_id: "run 2", sample: bad })).status).toBe(422);
+    expect((await post(graderUrl, { status: "success", rollout_id: "run 1", sample: bad })).status).toBe(422);
+    expect((await post(graderUrl, { status: "success", sample })).status).toBe(200);
+    expect(await ended(true)).toMatchObject({
+      status: "failure",
+      err_category: "validation_error",
+      err_phase: phase,
+      err_message: expect.stringContaining(text),
+    });
+  },
+);
+
+test.each([undefined, "done", { reward: 1 }])(
+  "the report %j is the rollout server's failure",
+  async (body) => {
+    const { post, ended, graderUrl } = await open();
+    expect((await post(graderUrl, body)).status).toBe(422);
+    await expect(ended(true)).rejects.toMatchObject({
+      kind: "refused",
+      message: expect.stringContaining("no report"),
+    });
+  },
+);
+
+test("a report that is not final changes nothing", async () => {
+  const { post, ended, completionUrl, graderUrl } = await open();
+  await post(completionUrl, { status: "running" });
+  await post(graderUrl, { status: "pending", sample: "none yet" });
+  await post(graderUrl, { status: "success", sample });
+  expect(await ended(true)).toMatchObject({ status: "success" });
+});
+
 test("a callback is refused for another rollout, without the key, or in a state that is not final", async () => {
   const { rollout, post, completionUrl, graderUrl } = await open();
   expect((await post(completionUrl.replace("run%201", "run2"), { status: "success" })).status).toBe(404);

@@ -131,6 +131,27 @@ test("a failure of the callback form keeps its place: workflow or grader", async
   expect(await grader.drive()).toMatchObject({ outcome: "grader", reward: null, error: "no label" });
 });
 
+test.each([
+  ["a reward that is a text", { status: "success", sample: { messages: [], reward: "one" } }, "grader"],
+  ["what is no report", ["done"], "sandbox"],
+] as const)(
+  "a server of the callback form that posts %s ends the rollout at once",
+  async (_, body, outcome) => {
+    const { drive, clock } = await setUp({
+      form: "callback",
+      agent: async (context) => {
+        const { grader_callback_url: url, controller_api_key: key } = context.request;
+        const headers = { authorization: `Bearer ${key}` };
+        await fetch(url ?? "", { method: "POST", headers, body: JSON.stringify(body) });
+        return busyAgent(context);
+      },
+    });
+    const startedAt = clock.now();
+    expect(await drive()).toMatchObject({ outcome, reward: null });
+    expect(clock.now() - startedAt).toBeLessThan(30_000);
+  },
+);
+
 describe("every end has one outcome:", () => {
   const sample = { messages: [], reward: 0.5 };
   const ends: [string, AgentEnd, Record<string, unknown>][] = [
