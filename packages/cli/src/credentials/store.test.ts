@@ -79,3 +79,25 @@ test("a damaged file is named, and stays", async () => {
   await expect(store.save(loginAt(URL_A))).rejects.toThrow(path);
   expect(await readFile(path, "utf8")).toBe("{ not json");
 });
+
+test("a login that the official command line made is one here, and is encrypted when it is replaced", async () => {
+  await using folder = await temporaryFolder();
+  const path = join(folder.path, "credentials.json");
+  const entry = {
+    version: 2,
+    access_token: "osm_theirs",
+    token_type: "Bearer",
+    expires_at: "2030-01-01T00:00:00+00:00",
+    created_at: "2026-01-01T00:00:00+00:00",
+    user: { id: "u1", email: "ada@example.com", name: "Ada" },
+    token_id: "t1",
+    platform_url: URL_A,
+    token_store: "file",
+  };
+  await writeFile(path, JSON.stringify({ version: 2, platforms: { [URL_A]: entry } }));
+  const store = openCredentialStore({ folder: folder.path, keyring: undefined, now: Date.now });
+  expect(await store.read(URL_A)).toMatchObject({ token: "osm_theirs", tokenId: "t1" });
+  await store.save(loginAt(URL_A));
+  expect(await readFile(path, "utf8")).not.toContain("access_token");
+  expect((await store.read(URL_A))?.token).toBe("secret-token");
+});

@@ -29,6 +29,8 @@ const Entry = z.looseObject({
   keyring_account: z.string().nullish(),
   /** The token itself, encrypted, when no keyring keeps it. */
   sealed_token: SealedToken.nullish(),
+  /** The token as the official command line writes it, where no keyring keeps it. */
+  access_token: z.string().nullish(),
 });
 type Entry = z.infer<typeof Entry>;
 
@@ -38,7 +40,7 @@ type Document = z.infer<typeof Document>;
 export type CredentialStore = {
   /** The login at the platform; undefined when there is none. */
   read(platformUrl: string): Promise<Login | undefined>;
-  /** Platforms with a login, by normalised URL. */
+  /** Platforms with a login, by normalised URL, the newest login first. */
   platforms(): Promise<string[]>;
   /** Where the token went. */
   save(login: Login): Promise<"keyring" | "file">;
@@ -74,7 +76,8 @@ export function openCredentialStore(options: {
       };
     },
     async platforms() {
-      return Object.keys((await readDocument(path)).platforms);
+      const entries = Object.entries((await readDocument(path)).platforms);
+      return entries.toSorted(([, a], [, b]) => b.created_at.localeCompare(a.created_at)).map(([url]) => url);
     },
     async save(login) {
       const account = accountOf(login);
@@ -118,7 +121,7 @@ export function openCredentialStore(options: {
     if (entry.sealed_token) {
       return decryptToken(entry.sealed_token, await readKey(keyPath), entry.platform_url);
     }
-    const token = entry.keyring_account ? await keyring?.get(entry.keyring_account) : undefined;
+    const token = entry.keyring_account ? await keyring?.get(entry.keyring_account) : entry.access_token;
     if (token) return token;
     throw new OsmosisError("AUTH_REQUIRED", `The keyring did not give the token for ${entry.platform_url}.`, {
       hint: "Unlock the keyring, or run `osmosis auth login` to sign in again.",
