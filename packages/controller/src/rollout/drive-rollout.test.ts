@@ -137,7 +137,7 @@ test.each([
 ] as const)(
   "a server of the callback form that posts %s ends the rollout at once",
   async (_, body, outcome) => {
-    const { drive, clock } = await setUp({
+    const { drive } = await setUp({
       form: "callback",
       agent: async (context) => {
         const { grader_callback_url: url, controller_api_key: key } = context.request;
@@ -146,9 +146,8 @@ test.each([
         return busyAgent(context);
       },
     });
-    const startedAt = clock.now();
+    // At the deadline it would be a timeout.
     expect(await drive()).toMatchObject({ outcome, reward: null });
-    expect(clock.now() - startedAt).toBeLessThan(30_000);
   },
 );
 
