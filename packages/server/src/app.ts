@@ -38,6 +38,9 @@ const FEATURES: readonly ((platform: Platform) => Hono<AppEnv>)[] = [
   tinkerRoutes,
 ];
 
+/** When whoever did too much at once may try again, where the refusal does not say it: its own work has to end first. */
+const RETRY_AFTER_SECONDS = 5;
+
 /** The whole HTTP interface on an open platform. */
 export function createApp(platform: Platform): Hono {
   const app = new Hono();
@@ -54,6 +57,7 @@ export function createApp(platform: Platform): Hono {
         stack: error.stack,
       });
     }
+    if (status === 429) c.header("Retry-After", String(body["retry_after_seconds"] ?? RETRY_AFTER_SECONDS));
     return c.json(body, status);
   });
   app.notFound((c) =>

@@ -124,6 +124,37 @@ withDatabaseLocation("accounts", (locate) => {
     server.advance(-16 * 60_000);
   });
 
+  test("an address that begins too many sign-ins of devices is told when to try again", async () => {
+    const begin = () =>
+      server.request("POST", "/api/cli/device/authorize", { token: null, json: { deviceName: "d" } });
+    server.advance(DAY_MS);
+    const statuses = new Set<number>();
+    for (let n = 0; n < 30; n++) statuses.add((await begin()).status);
+    expect([...statuses]).toEqual([200]);
+    const refused = await begin();
+    expect(refused.status).toBe(429);
+    const retryAfter = refused.headers.get("retry-after") ?? "";
+    expect(retryAfter).toMatch(/^[1-9]\d?$/);
+    expect(await refused.json()).toMatchObject({
+      code: "RATE_LIMITED",
+      hint: `Try again in ${retryAfter} seconds.`,
+    });
+    server.advance(61_000);
+    expect((await begin()).status).toBe(200);
+    server.advance(-DAY_MS - 61_000);
+  });
+
+  test("codes of devices that have expired are not kept", async () => {
+    const { db } = server.platform;
+    const kept = () => db.selectFrom("device_grants").select("id").where("device_name", "=", "old").execute();
+    await server.platform.accounts.devices.authorize({ deviceName: "old", clientAddress: "a" });
+    expect(await kept()).toHaveLength(1);
+    server.advance(16 * 60_000);
+    await server.platform.accounts.devices.authorize({ deviceName: "new", clientAddress: "b" });
+    expect(await kept()).toEqual([]);
+    server.advance(-16 * 60_000);
+  });
+
   test("the local secret gives the owner's token; another one, or a page of a browser, gets nothing", async () => {
     const { token, user } = await localToken();
     expect(user.id).toBe(server.platform.owner.id);
@@ -209,11 +240,13 @@ withDatabaseLocation("accounts", (locate) => {
 
   test("guessing passwords is stopped after ten attempts", async () => {
     const statuses = [];
-    for (let attempt = 0; attempt < 12; attempt += 1) statuses.push(await guessPassword(server, attempt));
+    for (let attempt = 0; attempt < 12; attempt += 1)
+      statuses.push((await guessPassword(server, attempt)).status);
     expect(statuses.at(0)).toBe(401);
     expect(statuses.at(-1)).toBe(429);
+    expect((await guessPassword(server, 12)).headers.get("retry-after")).toMatch(/^\d+$/);
     server.advance(61_000);
-    expect(await guessPassword(server, 0)).toBe(401);
+    expect((await guessPassword(server, 0)).status).toBe(401);
     server.advance(-61_000);
   });
 
@@ -242,9 +275,9 @@ function refusal(code: string) {
   return { status: 401, body: { code, error: expect.any(String), hint: expect.any(String) } };
 }
 
-/** One attempt, from an address that the client made up; the status of the answer. */
-async function guessPassword(server: TestServer, attempt: number): Promise<number> {
-  const response = await server.request("POST", "/api/auth/sign-in/email", {
+/** One attempt, from an address that the client made up. */
+async function guessPassword(server: TestServer, attempt: number): Promise<Response> {
+  return await server.request("POST", "/api/auth/sign-in/email", {
     token: null,
     headers: {
       origin: server.url,
@@ -253,5 +286,4 @@ async function guessPassword(server: TestServer, attempt: number): Promise<numbe
     },
     json: { email: "nobody@example.com", password: `guess ${attempt}` },
   });
-  return response.status;
 }

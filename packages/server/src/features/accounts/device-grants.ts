@@ -2,10 +2,13 @@ import { randomBytes, randomInt, randomUUID } from "node:crypto";
 import { OsmosisError } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
+import { createAttemptLimit } from "./attempt-limit.ts";
 import { hashSecret } from "./tokens.ts";
 
 const LIFETIME_SECONDS = 15 * 60;
 const INTERVAL_SECONDS = 5;
+/** Nobody has to be signed in to begin, so one address may begin so often. */
+const BEGINNINGS = { window: 60, max: 30 };
 /** Consonants only: no digit that looks like a letter, and no words. */
 const USER_CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ";
 
@@ -23,8 +26,19 @@ export type DevicePoll =
  */
 export function createDeviceGrants(parts: { db: Kysely<Tables>; now: () => Date }) {
   const { db, now } = parts;
+  const beginnings = createAttemptLimit(now);
   return {
-    async authorize(deviceName: string) {
+    /** @throws {OsmosisError} RATE_LIMITED for an address that has begun too often. */
+    async authorize({ deviceName, clientAddress }: { deviceName: string; clientAddress: string }) {
+      const { allowed, retryAfter } = await beginnings.consume(clientAddress, BEGINNINGS);
+      if (!allowed) {
+        throw new OsmosisError("RATE_LIMITED", "Too many devices asked to be signed in from this address.", {
+          hint: `Try again in ${retryAfter} seconds.`,
+          details: { retry_after_seconds: retryAfter },
+        });
+      }
+      // To whoever polls, one that has expired is like one that never was.
+      await db.deleteFrom("device_grants").where("expires_at", "<=", now()).execute();
       const deviceCode = randomBytes(32).toString("base64url");
       const userCode = newUserCode();
       await db

@@ -1,6 +1,6 @@
 import { getConnInfo } from "@hono/node-server/conninfo";
 import { OsmosisError, authRoutes } from "@osmosis/protocol";
-import type { Hono } from "hono";
+import type { Context, Hono } from "hono";
 import { z } from "zod";
 import type { AppEnv } from "../../http/context.ts";
 import { parseBody } from "../../http/parse.ts";
@@ -32,9 +32,7 @@ export function accountRoutes(platform: Platform): Hono<AppEnv> {
   const signedIn = requireUser(platform);
 
   for (const path of AUTH_LIBRARY_PATHS) {
-    app.on(["GET", "POST"], `/api/auth${path}`, (c) =>
-      accounts.handleAuthRequest(c.req.raw, getConnInfo(c).remote.address ?? "unknown"),
-    );
+    app.on(["GET", "POST"], `/api/auth${path}`, (c) => accounts.handleAuthRequest(c.req.raw, addressOf(c)));
   }
 
   app.get("/sign-in", async (c, next) => {
@@ -44,8 +42,9 @@ export function accountRoutes(platform: Platform): Hono<AppEnv> {
     return await accounts.useSignInToken(token, c.req.raw.headers);
   });
 
-  router.on(authRoutes.authorizeDevice, async ({ body }) => {
-    const grant = await accounts.devices.authorize(body.deviceName);
+  router.on(authRoutes.authorizeDevice, async ({ body, c }) => {
+    const { deviceName } = body;
+    const grant = await accounts.devices.authorize({ deviceName, clientAddress: addressOf(c) });
     const page = `${url}/device`;
     return {
       device_code: grant.deviceCode,
@@ -144,6 +143,11 @@ export function accountRoutes(platform: Platform): Hono<AppEnv> {
   });
 
   return app;
+}
+
+/** Where a request comes from. Headers of proxies are not believed: anybody can send them. */
+function addressOf(c: Context<AppEnv>): string {
+  return getConnInfo(c).remote.address ?? "unknown";
 }
 
 /** A minted token with its user, as every route that mints one answers. */

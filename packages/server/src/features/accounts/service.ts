@@ -46,7 +46,11 @@ export function createAccounts(parts: { db: Kysely<Tables>; now: () => Date; url
       headers.set(CLIENT_ADDRESS_HEADER, clientAddress);
       const { method, url: address } = request;
       const body = method === "GET" ? null : await readText(request, AUTH_BODY_BYTES);
-      return await auth.handler(new Request(address, { method, headers, body }));
+      const answer = await auth.handler(new Request(address, { method, headers, body }));
+      // The library has a header of its own for it.
+      const retryAfter = answer.headers.get("x-retry-after");
+      if (answer.status === 429 && retryAfter !== null) answer.headers.set("Retry-After", retryAfter);
+      return answer;
     },
 
     /**
