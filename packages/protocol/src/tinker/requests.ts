@@ -33,7 +33,8 @@ export const TinkerCapabilities = z.object({
 export const TinkerHeartbeat = z.object({ session_id: z.string() });
 
 const LoraConfig = z.object({
-  rank: z.int().positive(),
+  /** As far as the platform's own runs go: memory grows with it, and the engine serves everybody. */
+  rank: z.int().positive().max(512),
   /** Ours: the scale of the adapter is alpha / rank. */
   alpha: z.number().positive().default(32),
   seed: z.int().nullish(),

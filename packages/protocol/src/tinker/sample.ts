@@ -4,6 +4,9 @@ import { TinkerModelInput } from "./forward-backward.ts";
 import { bytesOf, intOf, readMessage, writeMessage, type Field } from "./protobuf.ts";
 import { float32Bytes, int32Bytes, numbersOf } from "./tensor.ts";
 
+/** Each is looked for again and again while an answer grows. */
+const StopText = z.string().max(8192);
+
 export const TinkerSample = z.object({
   prompt: TinkerModelInput,
   num_samples: z.int().min(1).max(1024).default(1),
@@ -12,7 +15,7 @@ export const TinkerSample = z.object({
     max_tokens: z.int().positive().nullish(),
     seed: z.int().nonnegative().nullish(),
     /** Absent: the model's own end tokens. An empty list: none at all. */
-    stop: z.union([z.string(), z.array(z.int()), z.array(z.string())]).nullish(),
+    stop: z.union([StopText, z.array(z.int()).max(1024), z.array(StopText).max(1024)]).nullish(),
     temperature: z.number().nonnegative().default(1),
     /** -1 (or 0) for no limit. */
     top_k: z.int().min(-1).default(-1),
