@@ -14,7 +14,6 @@ export type { Reduction } from "./remote/calibration.ts";
 export { ModelLost } from "./remote/model-lost.ts";
 export { REFERENCE_FILE, readReference } from "./remote/reference.ts";
 export { createRemoteService } from "./remote/service.ts";
-export { writeTar } from "./remote/tar.ts";
 export { nonFiniteTensors, readSafetensors, writeSafetensors } from "./safetensors.ts";
 export type { Weights, WeightTensor } from "./safetensors.ts";
 export type {

@@ -1,9 +1,10 @@
-import { readdir, readFile } from "node:fs/promises";
-import { join } from "node:path";
-import { gzipSync } from "node:zlib";
-import { writeTar } from "@osmosis/engine";
+import { readdir } from "node:fs/promises";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { createGzip } from "node:zlib";
 import { OsmosisError, TinkerWeightsInfo } from "@osmosis/protocol";
 import { Hono, type Context } from "hono";
+import { create } from "tar";
 import { z } from "zod";
 import type { AppEnv } from "../../http/context.ts";
 import { parse, parseQuery } from "../../http/parse.ts";
@@ -53,10 +54,7 @@ export function catalogueRoutes({ tinker }: Platform): Hono<AppEnv> {
   wire.get("/training_runs/:id/checkpoints/:kind/:name/archive", async (c) => {
     const { id, kind, name } = c.req.param();
     const { weights } = await tinker.checkpoints.find(`tinker://${id}/${kind}/${name}`, ownerOf(c));
-    const files = (await readdir(weights)).map(
-      async (file) => [file, new Uint8Array(await readFile(join(weights, file)))] as const,
-    );
-    const archive = gzipSync(writeTar(new Map(await Promise.all(files))), { level: 1 });
+    const archive = await packed(weights);
     return c.body(archive, 200, { "content-type": "application/gzip" });
   });
   wire.get("/sessions", (c) => {
@@ -68,6 +66,15 @@ export function catalogueRoutes({ tinker }: Platform): Hono<AppEnv> {
     return c.json({ training_run_ids: [...models.keys()], sampler_ids: [...samplings.keys()] });
   });
   return wire;
+}
+
+/** A folder's files as a compressed tar archive, read while it is sent: whole weights may have gigabytes. */
+async function packed(folder: string): Promise<ReadableStream<Uint8Array>> {
+  const gzip = createGzip({ level: 1 });
+  // What goes wrong breaks the answer off; whoever reads it knows that it is not whole.
+  pipeline(create({ cwd: folder, portable: true }, await readdir(folder)), gzip).catch(() => {});
+  // Node's and the DOM's declarations of the same web stream differ in name only.
+  return Readable.toWeb(gzip) as ReadableStream<Uint8Array>;
 }
 
 function pageOf<Item>(c: Context<AppEnv>, all: readonly Item[]) {

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { existsSync, renameSync } from "node:fs";
+import { mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { OsmosisError } from "@osmosis/protocol";
 import { z } from "zod";
@@ -75,8 +76,11 @@ export function createCheckpoints({ folder, now }: { readonly folder: string; re
       };
       await writeFile(join(incoming, "meta.json"), JSON.stringify(whole));
       await mkdir(dirname(target), { recursive: true });
-      await rm(target, { recursive: true, force: true });
-      await rename(incoming, target);
+      const former = join(volatile, randomUUID());
+      // One right after the other, since killed between them neither has the name; deleting takes its time afterwards.
+      if (existsSync(target)) renameSync(target, former);
+      renameSync(incoming, target);
+      await rm(former, { recursive: true, force: true });
       return pathOf(meta);
     },
 

@@ -44,6 +44,9 @@ export function createEngineHost() {
     /** The same with a scorer. */
     withScorer: <T>(source: ModelSource, use: (scorer: Scorer) => Promise<T>) => scorers.use(source, use),
 
+    /** Whether somebody samples or scores just now, which needs no session. */
+    isSampling: (): boolean => samplers.isUsed() || scorers.isUsed(),
+
     /** Ends the thread, and with it every model. The next model starts another. */
     async close(): Promise<void> {
       const running = service;
@@ -101,6 +104,8 @@ function createPool<Model extends AsyncDisposable>(
         await evict();
       }
     },
+
+    isUsed: (): boolean => [...entries.values()].some(({ uses }) => uses > 0),
 
     /** Forgets all of them; their thread is about to end. */
     clear: (): void => entries.clear(),

@@ -1,9 +1,13 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
 import { zstdCompressSync } from "node:zlib";
+import { extract } from "tar";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { z } from "zod";
+import { until } from "../../testing-workspace.ts";
 import { mintKey, startTrainerServer, type TrainerServer } from "./testing.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
@@ -58,6 +62,39 @@ const INPUT = {
   ],
   loss_fn: "cross_entropy",
 };
+
+test("a model that is asked for again when its promise is forgotten is the same one, with what it has learned", async () => {
+  const session_id = await wire.newSession();
+  const wanted = { session_id, model_seq_id: 0, base_model: "osmosis/tiny", lora_config: { rank: 4 } };
+  const made = await wire.result("/create_model", wanted);
+  const { model_id } = z.looseObject({ model_id: z.string() }).parse(made);
+  await wire.result("/forward_backward", { model_id, seq_id: 1, forward_backward_input: INPUT });
+  await wire.result("/optim_step", { model_id, seq_id: 2, adam_params: { learning_rate: 0.05 } });
+  const before = await wire.result("/forward", { model_id, seq_id: 3, forward_input: INPUT });
+  trainer.server.advance(61_000);
+  await wire.call("/session_heartbeat", { session_id });
+  await trainer.server.platform.tinker.sweep();
+  expect((await wire.retrieve(`${model_id}:0`)).status).toBe(410);
+  expect(await wire.result("/create_model", wanted)).toEqual(made);
+  expect(await wire.result("/forward", { model_id, seq_id: 4, forward_input: INPUT })).toEqual(before);
+});
+
+test("a model whose session ends before it is made is not made", async () => {
+  const { platform } = trainer.server;
+  const { tinker, owner } = platform;
+  const session = tinker.sessions.create(owner.id);
+  const { request_id } = tinker.createModel(owner.id, {
+    session_id: session.id,
+    model_seq_id: 0,
+    base_model: "osmosis/tiny",
+  });
+  await tinker.sessions.close(session);
+  expect(await tinker.retrieve(owner.id, request_id)).toMatchObject({
+    type: "failed",
+    failure: { category: "user", error: expect.stringContaining("has ended") },
+  });
+  expect(session.models.size).toBe(0);
+});
 
 test("a request whose predecessor never comes ends with the number that is missing, and may be sent again", async () => {
   const { session_id, model_id } = await wire.newModel();
@@ -201,6 +238,42 @@ test("after a restart sessions are gone with a reason, and what was saved by nam
       .looseObject({ model_id: z.string() })
       .parse(await fresh.result("/load_weights", wanted));
     expect(await fresh.result("/forward", { model_id, seq_id: 1, forward_input: INPUT })).toEqual(before);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test("whoever samples without a session is not disturbed by the end of the last session", async () => {
+  await using own = await startTrainerServer();
+  const alone = client(own);
+  const session_id = await alone.newSession();
+  const request_id = await alone.start("/asample", {
+    ...ASAMPLE,
+    base_model: "osmosis/tiny",
+    num_samples: 64,
+    sampling_params: { max_tokens: 29, stop: [] },
+  });
+  await until(() => own.server.platform.tinker.isSampling());
+  await alone.call(`/sessions/${session_id}/finish`, {});
+  expect((await alone.retrieve(request_id)).body).toMatchObject({ type: "sample" });
+});
+
+test("an archive of saved weights holds their files as they are", async () => {
+  const { model_id } = await wire.newModel();
+  const saved = await wire.result("/save_weights_for_sampler", { model_id, seq_id: 1, path: "packed" });
+  const { path } = z.looseObject({ path: z.string() }).parse(saved);
+  const { tinker, owner } = trainer.server.platform;
+  const { weights } = await tinker.checkpoints.find(path, owner.id);
+  const url = `${trainer.server.url}/api/v1/training_runs/${model_id}/checkpoints/sampler_weights/packed/archive`;
+  const response = await fetch(url, { headers: { "x-api-key": trainer.apiKey } });
+  const folder = await mkdtemp(join(tmpdir(), "osmosis-archive-"));
+  try {
+    await pipeline(Readable.from([Buffer.from(await response.arrayBuffer())]), extract({ cwd: folder }));
+    const names = await readdir(weights);
+    expect((await readdir(folder)).toSorted()).toEqual(names.toSorted());
+    for (const name of names) {
+      expect(await readFile(join(folder, name))).toEqual(await readFile(join(weights, name)));
+    }
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

@@ -86,24 +86,30 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
     return { request_id: id, model_id: model.id };
   }
 
-  /** Makes a model whose first request is number 1; making it is number 0. */
+  /** Makes a model whose first request is number 1; making it is number 0, whose answer is `body` with the model's id. */
   function startModel(
     session: Session,
     modelSeqId: number,
+    body: object,
     made: () => Promise<{
       readonly base: BaseFolder;
       readonly method: TrainMethod;
       readonly seed: number;
       readonly source: ModelSource;
       readonly state?: string;
-      readonly body: object;
     }>,
   ): Started {
     const id = `${session.id}:train:${modelSeqId}`;
     const promise = `${id}:0`;
     if (!promises.has(promise)) {
+      // Its promise may be forgotten while the model is there.
+      const known = session.models.get(id);
       promises.start(promise, session.owner, async () => {
-        const { base, method, seed, source, state, body } = await made();
+        if (known !== undefined) {
+          await known.opened;
+          return { body: { ...body, model_id: id } };
+        }
+        const { base, method, seed, source, state } = await made();
         const model = sessions.addModel(session, { id, base, method, seed }, async () => {
           const opened = await host.createModel(source, { method, seed });
           try {
@@ -150,15 +156,17 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
     checkpoints,
     sessions,
     sweep,
+    /** Whether somebody samples just now. */
+    isSampling: host.isSampling,
 
     createModel(owner: string, wanted: TinkerCreateModel): Started {
       const session = sessions.get(owner, wanted.session_id);
-      return startModel(session, wanted.model_seq_id, async () => {
+      return startModel(session, wanted.model_seq_id, { type: "create_model" }, async () => {
         const lora = wanted.lora_config;
         const method: TrainMethod = lora == null ? { type: "full" } : adapterOf(lora);
         const base = await baseModels.open(wanted.base_model);
         const seed = lora?.seed ?? randomInt(2 ** 31);
-        return { base, method, seed, source: { folder: base.folder }, body: { type: "create_model" } };
+        return { base, method, seed, source: { folder: base.folder } };
       });
     },
 
@@ -279,9 +287,9 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
       };
       if (wanted.session_id != null && wanted.model_seq_id != null) {
         const session = sessions.get(owner, wanted.session_id);
-        return startModel(session, wanted.model_seq_id, async () => {
+        return startModel(session, wanted.model_seq_id, body, async () => {
           const { base, method, source, state } = await find();
-          const start = { base, method, seed: randomInt(2 ** 31), body };
+          const start = { base, method, seed: randomInt(2 ** 31) };
           return wanted.optimizer
             ? { ...start, source: { folder: base.folder }, state }
             : { ...start, source };

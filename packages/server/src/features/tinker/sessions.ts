@@ -76,7 +76,7 @@ export function createSessions({ host, now }: { readonly host: EngineHost; reado
     closing.closing.abort(reason);
     await Promise.all([...closing.models.values()].map((model) => closeModel(model, reason)));
     await Promise.all([...closing.samplings.values()].map(forget));
-    if (sessions.size === 0) await host.close();
+    if (sessions.size === 0 && !host.isSampling()) await host.close();
   }
 
   return {
@@ -104,12 +104,17 @@ export function createSessions({ host, now }: { readonly host: EngineHost; reado
     /** @throws OsmosisError `NOT_FOUND`. Asking counts as a sign of life. */
     get: session,
 
-    /** @throws OsmosisError `VALIDATION` when there are too many models; starts to open it otherwise. */
+    /**
+     * Starts to open a model.
+     *
+     * @throws OsmosisError `VALIDATION` when there are too many; `NOT_FOUND` when the session has ended meanwhile.
+     */
     addModel(
       owner: Session,
       parts: Pick<LiveModel, "id" | "base" | "method" | "seed">,
       open: () => Promise<TrainableModel>,
     ): LiveModel {
+      owner.closing.signal.throwIfAborted();
       const total = [...sessions.values()].reduce((sum, { models }) => sum + models.size, 0);
       if (owner.models.size >= MAX_MODELS_PER_SESSION || total >= MAX_MODELS) {
         throw new OsmosisError(
