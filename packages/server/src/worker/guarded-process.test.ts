@@ -71,7 +71,7 @@ test("a command sees the environment that it is given, and nothing else of ours"
     },
   );
   await child.ended;
-  expect(lines).toEqual(["ONLY,_OSMOSIS_GUARD_GRACE_MS"]);
+  expect(lines).toEqual(["ONLY,_OSMOSIS_GUARD_GRACE_MS,_OSMOSIS_GUARD_ID"]);
 });
 
 test("stopping ends a process group that ignores SIGTERM", async () => {
@@ -111,3 +111,46 @@ test.each(["the parent", "the parent's whole group"])(
     await until(() => !pids.some(alive));
   },
 );
+
+/** Starts a child in a group of its own, which keeps our stdout open, prints its pid, and ends before it. */
+const LEAVES_A_STRAY = `
+  const { spawn } = require("node:child_process");
+  const options = { detached: true, stdio: ["ignore", "inherit", "inherit"] };
+  const stray = spawn(process.execPath, ["-e", "setInterval(() => {}, 1000)"], options);
+  stray.unref();
+  console.log(stray.pid);
+`;
+
+// Only Linux tells the environments of processes.
+test.runIf(process.platform === "linux")(
+  "a child that left the process group ends with the command, and holds nobody up",
+  async () => {
+    const pids: number[] = [];
+    await using child = startGuarded([process.execPath, "-e", LEAVES_A_STRAY], {
+      folder,
+      environment: {},
+      onLine: (line) => pids.push(Number(line)),
+    });
+    expect(await child.ended).toEqual({ code: 0 });
+    expect(pids).toHaveLength(1);
+    await until(() => !pids.some(alive));
+  },
+);
+
+test("a line of many megabytes is cut while it comes, with what was left out, and the next one is whole", async () => {
+  const lines: string[] = [];
+  const script = `
+    const part = "x".repeat(1_000_000);
+    for (let n = 0; n < 40; n++) process.stdout.write(part);
+    process.stdout.write("\\nn\u00e4chste\\r\\nredrawn\\rdrawn\\nunfinished");
+  `;
+  await using child = startGuarded([process.execPath, "-e", script], {
+    folder,
+    environment: {},
+    onLine: (line) => lines.push(line),
+  });
+  await child.ended;
+  expect(lines.map((line) => line.length)).toEqual([65_536 + 29, 7, 7, 5, 10]);
+  expect(lines[0]?.endsWith("x … (39934464 more characters)")).toBe(true);
+  expect(lines.slice(1)).toEqual(["n\u00e4chste", "redrawn", "drawn", "unfinished"]);
+});

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
+import { readBoundedLines } from "./bounded-lines.ts";
 
 /** What a child ended with. */
 export type ProcessEnd = { readonly code: number };
@@ -16,7 +17,7 @@ const GUARD = join(import.meta.dirname, "process-guard.js");
 
 /**
  * Starts a command so that it can never outlive this process: a small guard holds it, and ends its whole process group
- * when its pipe to us closes.
+ * when its pipe to us closes. On Linux it ends those that left the group, too, as long as they keep their environment.
  *
  * @param options.environment - all that the command sees of the outside; nothing is inherited
  * @param options.onLine - gets each line that the command prints
@@ -33,13 +34,18 @@ export function startGuarded(
 ): GuardedProcess {
   const guard = spawn(process.execPath, [GUARD, ...command], {
     cwd: options.folder,
-    env: { ...options.environment, _OSMOSIS_GUARD_GRACE_MS: String(options.graceMs ?? 3000) },
+    env: {
+      ...options.environment,
+      _OSMOSIS_GUARD_GRACE_MS: String(options.graceMs ?? 3000),
+      // Every process that comes of the command inherits it, so that the guard knows them in whatever group they are.
+      _OSMOSIS_GUARD_ID: randomUUID(),
+    },
     stdio: ["pipe", "pipe", "pipe"],
     // In a group of its own: whoever kills ours must not take the guard before it has done its duty.
     detached: true,
   });
   for (const stream of ["stdout", "stderr"] as const) {
-    createInterface({ input: guard[stream] }).on("line", (line) => options.onLine(line, stream));
+    readBoundedLines(guard[stream], (line) => options.onLine(line, stream));
   }
   // The guard may be gone before we close its stdin.
   guard.stdin.on("error", () => {});
