@@ -4,6 +4,7 @@ import { createServer } from "node:net";
 import { once } from "node:events";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { authRoutes, createClient, workersRoutes } from "@osmosis/protocol";
 import { describe, expect, test } from "vitest";
 import { PROGRAM, startCommand, type RunningCommand } from "./child.ts";
 import { temporaryFolder } from "./folder.ts";
@@ -12,15 +13,16 @@ import { until } from "./until.ts";
 
 const run = promisify(execFile);
 
-/** Process ids whose command line names the folder, by the file that they run. */
+/** Process ids whose command line names the folder, by the file that they run; workers by their folder's name. */
 async function processesOn(folder: string): Promise<Map<string, number>> {
   const found = new Map<string, number>();
   const { stdout } = await run("ps", ["-eo", "pid=,args="], { maxBuffer: 16 * 1024 * 1024 });
   for (const line of stdout.split("\n")) {
-    if (!line.includes(`--data ${folder}`)) continue;
+    const [, below = ""] = line.split(`--data ${folder}`);
+    if (below === "") continue;
     const pid = Number.parseInt(line, 10);
     if (line.includes("server/src/main.ts")) found.set("server", pid);
-    else if (line.includes("worker/main.ts")) found.set("worker", pid);
+    else if (line.includes("worker/main.ts")) found.set(/^\/(\S+)/.exec(below)?.[1] ?? "", pid);
   }
   return found;
 }
@@ -75,6 +77,47 @@ describe("osmosis up", () => {
     await up.ended;
     await until("nothing is left", async () => (await processesOn(data)).size === 0, 60_000);
   });
+
+  test(
+    "brings as many workers as it is told, starts each again that is killed, and ends them all",
+    { timeout: 180_000 },
+    async () => {
+      await using folder = await temporaryFolder();
+      const data = join(folder.path, "data");
+      const args = ["up", "--data", data, "--port", "0", "--json", "--workers", "3"];
+      const up = startCommand(args, { cwd: folder.path });
+      const url = await untilListening(up);
+      const names = ["worker", "worker-2", "worker-3"];
+      const before = await until("three workers run", async () => {
+        const processes = await processesOn(data);
+        return names.every((name) => processes.has(name)) && processes;
+      });
+      const { token } = await createClient({ baseUrl: url, fetch }).call(authRoutes.localToken, {
+        body: { secret: (await readFile(join(data, "local-secret"), "utf8")).trim(), name: "test" },
+      });
+      const client = createClient({
+        baseUrl: url,
+        fetch,
+        headers: () => ({ authorization: `Bearer ${token}` }),
+      });
+      // Each under a name of its own: two of one name would take each other's runs.
+      const known = () => client.call(workersRoutes.list, {}).then(({ workers }) => workers.length);
+      await until("the platform knows three", async () => (await known()) === 3, 60_000);
+      process.kill(before.get("worker-2") ?? 0, "SIGKILL");
+      await until(
+        "it is back",
+        async () => {
+          const again = (await processesOn(data)).get("worker-2");
+          return again !== undefined && again !== before.get("worker-2");
+        },
+        60_000,
+      );
+      expect(up.stderr()).toContain("The worker-2 ended (signal SIGKILL)");
+      up.kill("SIGINT");
+      expect(await up.ended).toMatchObject({ code: 130 });
+      expect(await processesOn(data)).toEqual(new Map());
+    },
+  );
 
   test("a taken port is named with its remedy", async () => {
     await using folder = await temporaryFolder();

@@ -27,7 +27,7 @@ export async function findOrStartPlatform(
     return { kind: "found", url: running.url };
   await buildDashboardOnce(context);
   const start = (port: number): Promise<LocalPlatform> =>
-    startPlatform(context, { folder, host: "127.0.0.1", port, worker: true });
+    startPlatform(context, { folder, host: "127.0.0.1", port, workers: 1 });
   try {
     return { kind: "started", ...(await start(options.port ?? DEFAULT_PORT)) };
   } catch (error) {

@@ -11,11 +11,11 @@ import { lineSplitter } from "./lines.ts";
 import { endingText, supervise, type Supervised } from "./supervise.ts";
 
 /**
- * The platform on this machine: a server process and a worker process, both held.
+ * The platform on this machine: a server process and its worker processes, all held.
  *
  * It goes starting → running → stopped. In `starting` the first answer of the server decides: it listens, or it says
  * why it does not, and then nothing is tried again. In `running` a process that dies is started again, on the same
- * port. `stop` ends the worker first, since it talks to the server to its last moment.
+ * port. `stop` ends the workers first, since they talk to the server to their last moment.
  */
 export type LocalPlatform = {
   readonly url: string;
@@ -53,20 +53,24 @@ export async function startPlatform(
     readonly folder: string;
     readonly host: string;
     readonly port: number;
-    readonly worker: boolean;
-    /** Lines of both processes, as they come; they are in the log files anyway. */
+    /** How many workers. Each has a folder and a log of its own. */
+    readonly workers: number;
+    /** Lines of all processes, as they come; they are in the log files anyway. */
     readonly onLine?: (line: string) => void;
   },
 ): Promise<LocalPlatform> {
-  const { folder, host, worker, onLine } = options;
+  const { folder, host, onLine } = options;
   const { io } = context;
   await prepareDataFolder(folder);
   const logFolder = join(folder, "logs");
-  const logs = {
-    server: createWriteStream(join(logFolder, "server.log"), { flags: "a" }),
-    worker: createWriteStream(join(logFolder, "worker.log"), { flags: "a" }),
+  const logs: WriteStream[] = [];
+  const openLog = (name: string): WriteStream => {
+    const log = createWriteStream(join(logFolder, `${name}.log`), { flags: "a" });
+    log.on("error", () => {});
+    logs.push(log);
+    return log;
   };
-  for (const log of Object.values(logs)) log.on("error", () => {});
+  const serverLog = openLog("server");
   // What says who the caller is, is nobody else's business: a rollout may read the environment of its worker.
   const { OSMOSIS_TOKEN: _token, ...inherited } = io.env;
   const env = { ...inherited, PATH: `${dirname(io.nodePath)}${delimiter}${io.env["PATH"] ?? ""}` };
@@ -100,7 +104,7 @@ export async function startPlatform(
         const event = parseEvent(line);
         if (event !== undefined) first.resolve(event);
       }),
-      onStderr: (text) => say(logs.server, text),
+      onStderr: (text) => say(serverLog, text),
     });
     void child.ended.then((ending) =>
       first.resolve({
@@ -118,16 +122,16 @@ export async function startPlatform(
       `The ${name} ended (${endingText(ending)}); it starts again in ${pauseMs} ms.`,
     );
   };
-  const supervised: { server?: Supervised; worker?: Supervised } = {};
+  const workers = new Map<string, Supervised>();
   const stop = async (): Promise<void> => {
-    await supervised.worker?.stop(WORKER_GRACE_MS);
-    await supervised.server?.stop(SERVER_GRACE_MS);
+    await Promise.all([...workers.values()].map((held) => held.stop(WORKER_GRACE_MS)));
+    await server.stop(SERVER_GRACE_MS);
     await removeRunning(folder);
-    for (const log of Object.values(logs)) log.end();
+    for (const log of logs) log.end();
   };
 
   let hasStarted = false;
-  supervised.server = supervise({
+  const server = supervise({
     start: startServer,
     now: io.now,
     // Before the first answer nothing is tried again: `stop` below ends the supervision during the pause.
@@ -153,31 +157,36 @@ export async function startPlatform(
   const { url, sign_in_url: signInUrl } = event;
   await writeRunning(folder, { url, pid: io.processId, started_at: new Date(io.now()).toISOString() });
 
-  if (worker) {
-    supervised.worker = supervise({
+  for (let number = 1; number <= options.workers; number += 1) {
+    const name = number === 1 ? "worker" : `worker-${number}`;
+    const log = openLog(name);
+    const args = [
+      workerMain,
+      "--platform",
+      `http://${loopbackOf(host)}:${port}`,
+      "--token-file",
+      join(folder, "worker-secret"),
+      "--data",
+      join(folder, name),
+      "--supervised",
+    ];
+    const held = supervise({
       start: () =>
         startChild({
           command: io.nodePath,
-          args: [
-            workerMain,
-            "--platform",
-            `http://${loopbackOf(host)}:${port}`,
-            "--token-file",
-            join(folder, "worker-secret"),
-            "--data",
-            join(folder, "worker"),
-            "--supervised",
-          ],
+          args,
           env: workerEnvironment(env),
           cwd: folder,
-          onStdout: (text) => say(logs.worker, text),
-          onStderr: (text) => say(logs.worker, text),
+          onStdout: (text) => say(log, text),
+          onStderr: (text) => say(log, text),
         }),
       now: io.now,
-      onRestart: restarted("worker"),
+      onRestart: restarted(name),
     });
+    workers.set(name, held);
   }
-  return { url, signInUrl, folder, logFolder, failed: failureAmong(supervised, logFolder), stop };
+  const failed = failureAmong(new Map([["server", server], ...workers]), logFolder);
+  return { url, signInUrl, folder, logFolder, failed, stop };
 }
 
 /** The worker asks the server for everything, and needs neither its database nor its key. */
@@ -189,11 +198,8 @@ function workerEnvironment(
 }
 
 /** Rejects with the first process that is given up; stays open otherwise. */
-async function failureAmong(
-  supervised: { server?: Supervised; worker?: Supervised },
-  logFolder: string,
-): Promise<never> {
-  const deaths = Object.entries(supervised).map(async ([name, held]) => ({
+async function failureAmong(supervised: ReadonlyMap<string, Supervised>, logFolder: string): Promise<never> {
+  const deaths = [...supervised].map(async ([name, held]) => ({
     name,
     ending: await held.givenUp,
   }));

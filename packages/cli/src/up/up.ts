@@ -20,7 +20,7 @@ export async function up(context: Context, options: UpOptions): Promise<SilentRe
     folder,
     host: options.host,
     port: options.port,
-    worker: options.worker,
+    workers: options.worker ? options.workers : 0,
     onLine: (line) => {
       if (context.mode !== "json") io.stderr.write(line);
     },
