@@ -40,7 +40,7 @@ export async function login(context: Context, options: LoginOptions): Promise<Op
   const usual = await resolvePlatformUrl({ ...context, platformFlag: undefined }, store);
   if (usual !== platformUrl) {
     context.note(
-      `Outside of its workspaces, commands go on talking to ${usual}: add --platform ${platformUrl}, or set OSMOSIS_PLATFORM_URL.`,
+      `Commands here go on talking to ${usual}, ${context.env["OSMOSIS_PLATFORM_URL"] ? "which OSMOSIS_PLATFORM_URL names" : "which hosts this workspace"}: add --platform ${platformUrl} for the other.`,
     );
   }
   return {

@@ -4,7 +4,7 @@ import type { Context } from "../context.ts";
 import { openCredentialStore, type CredentialStore, type Login } from "../credentials/store.ts";
 import { openKeyring } from "../credentials/keyring.ts";
 import type { Identity } from "../workspace/identity.ts";
-import { requireWorkspace, type Workspace } from "../workspace/workspace.ts";
+import { findWorkspace, requireWorkspace, type Workspace } from "../workspace/workspace.ts";
 import { DEFAULT_PLATFORM_URL, isLoopback, normalisePlatformUrl, refuseInsecure } from "./url.ts";
 
 /** Calls to one platform as one person. */
@@ -31,8 +31,8 @@ export function credentialStore(context: Context): CredentialStore {
 
 /**
  * The platform that a command talks to: `--platform`, then `OSMOSIS_PLATFORM_URL`, then the platform that
- * `OSMOSIS_TOKEN` is bound to, then the one among the logins that hosts the workspace's `origin`, then the only login,
- * then the one on this machine.
+ * `OSMOSIS_TOKEN` is bound to, then the one among the logins that hosts the `origin` of the workspace (the one around the
+ * current folder unless another is named), then the newest login, then the one on this machine.
  */
 export async function resolvePlatformUrl(
   context: Context,
@@ -49,10 +49,10 @@ export async function resolvePlatformUrl(
     return url;
   }
   const known = await store.platforms();
-  const host = known.find((url) => identity?.origin !== undefined && new URL(url).origin === identity.origin);
-  if (host !== undefined) return host;
-  if (known.includes(DEFAULT_PLATFORM_URL)) return DEFAULT_PLATFORM_URL;
-  return (known.length === 1 ? known[0] : undefined) ?? DEFAULT_PLATFORM_URL;
+  if (known.length === 0) return DEFAULT_PLATFORM_URL;
+  const { origin } = identity ?? (await findWorkspace(context))?.identity ?? {};
+  const host = known.find((url) => origin !== undefined && new URL(url).origin === origin);
+  return host ?? known[0] ?? DEFAULT_PLATFORM_URL;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { writeFile } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { OsmosisError, errorMessage, workersRoutes, type WorkerToken } from "@osmosis/protocol";
 import { confirmOrRefuse } from "../confirm.ts";
@@ -16,9 +16,12 @@ export async function createToken(
   const file = options.saveTo === undefined ? undefined : resolve(context.io.cwd, options.saveTo);
   // Before there is a token that would be lost.
   if (file !== undefined) await save(file, "");
-  const { token, ...created } = await client.call(workersRoutes.createToken, {
-    body: { name: options.name },
-  });
+  const { token, ...created } = await client
+    .call(workersRoutes.createToken, { body: { name: options.name } })
+    .catch(async (error: unknown) => {
+      if (file !== undefined) await rm(file, { force: true });
+      throw error;
+    });
   if (file !== undefined) await writeFile(file, `${token}\n`);
   return {
     kind: "operation",
