@@ -6,6 +6,9 @@ import { OsmosisError } from "@osmosis/protocol";
 import { extract } from "tar";
 import { startGuarded } from "./guarded-process.ts";
 
+/** A worker's variable: a Python that has what its rollouts need already, so that nothing is installed. */
+export const ROLLOUT_PYTHON = "OSMOSIS_ROLLOUT_PYTHON";
+
 /** Variables of this machine that a rollout may see. Everything else it gets by name, from its configuration. */
 const PASSED_ON = [
   "PATH",
@@ -17,6 +20,7 @@ const PASSED_ON = [
   "NODE_EXTRA_CA_CERTS",
   "HTTPS_PROXY",
   "NO_PROXY",
+  ROLLOUT_PYTHON,
 ];
 
 export function childEnvironment(

@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { OsmosisError } from "@osmosis/protocol";
 import { startGuarded } from "./guarded-process.ts";
+import { pythonFor } from "./python-environment.ts";
 
 /**
  * The user's rollout server as a child process. It is started, must answer `/health` in time with the instance id that
@@ -52,14 +53,17 @@ export async function startRolloutProcess(request: RolloutProcessRequest): Promi
       },
     );
   });
+  const command = await commandFor(entrypoint, request);
   await mkdir(request.artifactRoot, { recursive: true });
   const instance = randomUUID();
   const token = randomUUID();
   const port = await freePort();
   const lastLines: string[] = [];
-  const child = startGuarded(commandFor(entrypoint), {
+  const child = startGuarded(command, {
     folder: dirname(entrypoint),
     environment: {
+      // Python keeps what it prints into a pipe for itself until there is much of it.
+      ...(isPython(entrypoint) && { PYTHONUNBUFFERED: "1" }),
       ...request.environment,
       _OSMOSIS_ROLLOUT_PORT: String(port),
       _OSMOSIS_ROLLOUT_SERVER_TOKEN: token,
@@ -70,7 +74,7 @@ export async function startRolloutProcess(request: RolloutProcessRequest): Promi
     onLine: (line, stream) => {
       lastLines.push(line);
       if (lastLines.length > 20) lastLines.shift();
-      request.onLine(line, stream);
+      request.onLine(line, isPython(entrypoint) && isInformation(line) ? "stdout" : stream);
     },
   });
   const url = `http://127.0.0.1:${port}`;
@@ -91,7 +95,9 @@ export async function startRolloutProcess(request: RolloutProcessRequest): Promi
         "VALIDATION",
         `${name} did not listen on port ${port} within ${startMs / 1000} s: ${tail(lastLines)}`,
         {
-          hint: "The entrypoint must call serveRollout, which listens on the port in _OSMOSIS_ROLLOUT_PORT.",
+          hint: isPython(entrypoint)
+            ? "The entrypoint must serve create_rollout_server(...) on the port in _OSMOSIS_ROLLOUT_PORT."
+            : "The entrypoint must call serveRollout, which listens on the port in _OSMOSIS_ROLLOUT_PORT.",
         },
       );
     }
@@ -100,7 +106,7 @@ export async function startRolloutProcess(request: RolloutProcessRequest): Promi
         "VALIDATION",
         `${name} exited with code ${first.code} before it listened: ${tail(lastLines)}`,
         {
-          hint: "Start it by hand: _OSMOSIS_ROLLOUT_PORT=8123 node " + name,
+          hint: `Start it by hand: _OSMOSIS_ROLLOUT_PORT=8123 ${isPython(entrypoint) ? "python3" : "node"} ${name}`,
         },
       );
     }
@@ -167,9 +173,24 @@ function silence(
   });
 }
 
-/** A TypeScript or JavaScript entrypoint runs on this Node, anything else on Python. */
-function commandFor(entrypoint: string): [string, ...string[]] {
-  return entrypoint.endsWith(".py") ? ["python3", entrypoint] : [process.execPath, entrypoint];
+const isPython = (entrypoint: string): boolean => entrypoint.endsWith(".py");
+
+/** Python logs to stderr whatever the level is; lines of uvicorn and of the SDK say it. */
+const isInformation = (line: string): boolean => /^(?:[\d-]+ [\d:,]+ )?(?:INFO|DEBUG)\b/.test(line);
+
+/** A TypeScript or JavaScript entrypoint runs on this Node, a Python one in an environment of its rollout. */
+async function commandFor(
+  entrypoint: string,
+  { folder, rollout, environment, onLine, signal }: RolloutProcessRequest,
+): Promise<[string, ...string[]]> {
+  if (!isPython(entrypoint)) return [process.execPath, entrypoint];
+  const python = await pythonFor({
+    folder: join(folder, "rollouts", rollout),
+    environment,
+    onLine: (line) => onLine(line, "stdout"),
+    signal,
+  });
+  return [python, entrypoint];
 }
 
 async function healthOf(options: {

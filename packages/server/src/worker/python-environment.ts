@@ -1,0 +1,90 @@
+import { access, readFile, rm, writeFile } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+import { OsmosisError } from "@osmosis/protocol";
+import { ROLLOUT_PYTHON, causeIn } from "./environment.ts";
+import { startGuarded } from "./guarded-process.ts";
+
+const FOLDER = ".venv";
+const READY = ".osmosis-ready";
+
+type Request = {
+  /** Of the rollout, in the commit's files. */
+  readonly folder: string;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly onLine: (line: string) => void;
+  readonly signal: AbortSignal;
+};
+
+/**
+ * The Python that runs a rollout: the worker's own choice, else one with the dependencies of the rollout's
+ * `pyproject.toml`, which are installed once a commit, as `uv.lock` says where there is one and uv, else by pip. Without
+ * `pyproject.toml` it is the machine's `python3`.
+ *
+ * @throws OsmosisError `VALIDATION` when the dependencies cannot be installed, with the beginning of what the installer said.
+ */
+export async function pythonFor(request: Request): Promise<string> {
+  const { folder, environment, onLine } = request;
+  const chosen = environment[ROLLOUT_PYTHON];
+  if (chosen) return chosen;
+  if (!(await exists(join(folder, "pyproject.toml")))) return "python3";
+  const own = join(folder, FOLDER);
+  const python = join(own, "bin/python");
+  const ready = join(own, READY);
+  if (await exists(ready)) return python;
+  await rm(own, { recursive: true, force: true });
+  if ((await exists(join(folder, "uv.lock"))) && (await isOnPath("uv", environment))) {
+    onLine("uv sync in the rollout's folder");
+    await install(["uv", "sync", "--frozen", "--no-dev", "--quiet"], request);
+  } else {
+    onLine("pip install of the rollout's pyproject.toml");
+    await install(["python3", "-m", "venv", FOLDER], request);
+    const quiet = ["--quiet", "--no-input", "--disable-pip-version-check"];
+    await install([python, "-m", "pip", "install", ...quiet, "--editable", "."], request);
+  }
+  await writeFile(ready, "");
+  return python;
+}
+
+async function install(command: readonly [string, ...string[]], request: Request): Promise<void> {
+  const said: string[] = [];
+  await using installer = startGuarded(command, {
+    folder: request.folder,
+    environment: request.environment,
+    signal: request.signal,
+    onLine: (line) => {
+      said.push(line);
+      request.onLine(line);
+    },
+  });
+  const { code } = await installer.ended;
+  request.signal.throwIfAborted();
+  if (code === 0) return;
+  const errors = said.filter((line) => !/^\s*(warning|note|hint)\b/i.test(line));
+  throw new OsmosisError(
+    "VALIDATION",
+    `The Python packages of ${await projectName(request.folder)} could not be installed (exit code ${code}): ` +
+      causeIn(errors.length > 0 ? errors : said),
+    {
+      hint:
+        "Run `python3 -m venv .venv && .venv/bin/pip install --editable .` in the rollout's folder, mend " +
+        `pyproject.toml and push; or name a Python that has them in the worker's ${ROLLOUT_PYTHON}.`,
+    },
+  );
+}
+
+async function projectName(folder: string): Promise<string> {
+  const text = await readFile(join(folder, "pyproject.toml"), "utf8").catch(() => "");
+  return /^\s*name\s*=\s*["']([^"']+)["']/m.exec(text)?.[1] ?? "the rollout";
+}
+
+async function isOnPath(program: string, { PATH = "" }: Readonly<Record<string, string>>): Promise<boolean> {
+  const found = await Promise.all(PATH.split(delimiter).map((folder) => exists(join(folder, program))));
+  return found.includes(true);
+}
+
+async function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}
