@@ -28,11 +28,16 @@ export async function evalEnd(client: Client, name: string): Promise<z.infer<typ
   });
 }
 
-export async function trainingEnd(client: Client, name: string): Promise<z.infer<typeof TrainingDetail>> {
-  return until(`the training run ${name} ends`, async () => {
+export async function trainingEnd(
+  client: Client,
+  name: string,
+  wait: { readonly timeoutMs?: number } = {},
+): Promise<z.infer<typeof TrainingDetail>> {
+  const ask = async () => {
     const detail = await whenThere(() => client.call(trainingRoutes.get, { params: { name } }));
     return detail !== undefined && FINAL.has(detail.training_run.status) && detail;
-  });
+  };
+  return until(`the training run ${name} ends`, ask, wait);
 }
 
 /** All rollouts that are recorded, or those of one step. */
