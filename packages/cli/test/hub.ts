@@ -13,6 +13,8 @@ export type FakeHub = AsyncDisposable & {
   readonly faults: string[];
   /** Called before each answer of the storage; says how it fails, if it does. */
   misbehave: (request: number) => "break-off" | "damage" | "stall" | "error" | "busy" | undefined;
+  /** The size of the weights as the list of files tells it; undefined for the real one. */
+  announcedBytes: number | undefined;
   /** Resolves when the storage stalls. */
   readonly stalled: Promise<void>;
 };
@@ -62,8 +64,11 @@ export async function startHub(
     const path = decodeURIComponent(request.url ?? "");
     if (token !== undefined && request.headers.authorization !== `Bearer ${token}`)
       return answer(response, 401);
-    if (path === `/api/models/${id}/revision/main`) {
-      const siblings = [...files.keys()].map((rfilename) => ({ rfilename }));
+    if (path === `/api/models/${id}/revision/main?blobs=true`) {
+      const siblings = [...files].map(([rfilename, { length }]) => ({
+        rfilename,
+        size: (rfilename.endsWith(".safetensors") ? hub.announcedBytes : undefined) ?? length,
+      }));
       return answer(response, 200, {}, JSON.stringify({ id, sha: COMMIT, siblings }));
     }
     const prefix = `/${id}/resolve/${COMMIT}/`;
@@ -91,6 +96,7 @@ export async function startHub(
     ranges,
     faults,
     misbehave: () => undefined,
+    announcedBytes: undefined,
     stalled: stall.promise,
     async [Symbol.asyncDispose]() {
       for (const server of [storage, front]) {

@@ -3,7 +3,7 @@ import { cp, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { startHub, type FakeHub } from "./hub.ts";
+import { COMMIT, startHub, type FakeHub } from "./hub.ts";
 import { errorOf, lastJson } from "./io.ts";
 import { startPlatform, type TestPlatform } from "./platform.ts";
 
@@ -96,6 +96,20 @@ test("bytes damaged on the way are fetched anew, and refused when they stay dama
       code: "VALIDATION",
       message: expect.stringContaining("arrived damaged"),
     });
+  });
+}, 60_000);
+
+test("a model that is larger than the disk is refused before anything is fetched", async () => {
+  await withHub(async (hub) => {
+    hub.announcedBytes = 1e17;
+    const refused = await pull(hub, "pull/large");
+    expect(errorOf(refused)).toMatchObject({
+      code: "STORAGE",
+      message: expect.stringMatching(/^Acme\/Tiny-Agent needs 100000 TB more .* has .+ free\.$/),
+      hint: expect.stringContaining("XDG_CACHE_HOME"),
+    });
+    expect(hub.ranges).toEqual([]);
+    expect(existsSync(join(cache, "osmosis/models", ID, COMMIT, "config.json"))).toBe(false);
   });
 }, 60_000);
 

@@ -1,4 +1,4 @@
-import { readFile, rm } from "node:fs/promises";
+import { mkdir, readFile, rm, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { errorMessage, OsmosisError } from "@osmosis/protocol";
 import { z } from "zod";
@@ -41,7 +41,15 @@ export async function pullModel(
   const hub = openHub(context);
   const { commit, files } = await listFiles(context, hub, id, options.revision);
   const folder = join(cacheFolder(context), ...id.split("/"), commit);
-  const wanted = wantedFiles(id, files);
+  const wanted = wantedFiles(
+    id,
+    files.map(({ name: file }) => file),
+  );
+  await requireRoom(
+    id,
+    folder,
+    files.filter(({ name: file }) => wanted.includes(file)),
+  );
   const progress = context.progress();
   try {
     for (const file of wanted) {
@@ -97,16 +105,20 @@ function cacheFolder({ env, io }: Context): string {
 
 const Repository = z.object({
   sha: z.string().regex(/^[0-9a-f]{40}$/),
-  siblings: z.array(z.object({ rfilename: z.string() })),
+  siblings: z.array(z.object({ rfilename: z.string(), size: z.number().nonnegative().nullish() })),
 });
+
+/** A file of a model; its size is 0 where the hub does not tell it. */
+type HubFile = { readonly name: string; readonly size: number };
 
 async function listFiles(
   { io }: Context,
   hub: Hub,
   id: string,
   revision: string,
-): Promise<{ commit: string; files: string[] }> {
-  const url = new URL(`${hub.url}/api/models/${id}/revision/${encodeURIComponent(revision)}`);
+): Promise<{ commit: string; files: HubFile[] }> {
+  // With `blobs` a hub tells the sizes of its files.
+  const url = new URL(`${hub.url}/api/models/${id}/revision/${encodeURIComponent(revision)}?blobs=true`);
   let response: Response;
   let text: string;
   try {
@@ -135,7 +147,30 @@ async function listFiles(
       },
     );
   }
-  return { commit: repository.data.sha, files: repository.data.siblings.map((one) => one.rfilename) };
+  const { sha, siblings } = repository.data;
+  return {
+    commit: sha,
+    files: siblings.map(({ rfilename, size }) => ({ name: rfilename, size: size ?? 0 })),
+  };
+}
+
+/** @throws OsmosisError `STORAGE` when what is still to come is more than the disk has room for. */
+async function requireRoom(id: string, folder: string, files: readonly HubFile[]): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  let missing = 0;
+  for (const { name, size } of files) {
+    const path = join(folder, name);
+    const found = await stat(path).catch(() => stat(`${path}.partial`).catch(() => undefined));
+    missing += Math.max(0, size - (found?.size ?? 0));
+  }
+  const { bavail, bsize } = await statfs(folder);
+  const free = bavail * bsize;
+  if (missing <= free) return;
+  throw new OsmosisError(
+    "STORAGE",
+    `${id} needs ${formatBytes(missing)} more for its download, and the disk of ${folder} has ${formatBytes(free)} free.`,
+    { hint: "Free some space, or set XDG_CACHE_HOME to a folder on a larger disk." },
+  );
 }
 
 /** config.json first: it tells whether the rest is worth it. */
