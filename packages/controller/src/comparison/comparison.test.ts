@@ -88,6 +88,43 @@ test("a paired difference has the mean and the Student interval of the differenc
   });
 });
 
+test("runs that pass the same rows are not known to be equal on others: their interval narrows with the rows", () => {
+  const same = (rows: number) => {
+    const rollouts = rolloutsOf(Array.from({ length: rows }, (_, row) => (row % 4 === 0 ? 0 : 1)));
+    return pairedDifference(validationOf("a", rollouts), validationOf("b", rollouts));
+  };
+  // Half a row more in each cell: standard error √1 / (n + 2).
+  const half = expect.closeTo(1.96 / 102, 4);
+  const estimate = { value: 0, ci_low: expect.closeTo(-1.96 / 102, 4), ci_high: half, n: 100 };
+  expect(same(100)).toMatchObject({ reward: estimate, pass_rate: estimate, sign_test_p: null });
+  expect(same(400).pass_rate?.ci_high).toBeCloseTo(1.96 / 402, 4);
+  expect(same(1)).toMatchObject({ reward: null, pass_rate: null });
+});
+
+test("a run that alone passes every row is better, by less for certain the fewer the rows are", () => {
+  const a = validationOf("a", rolloutsOf(Array.from({ length: 20 }, () => 0)));
+  const b = validationOf("b", rolloutsOf(Array.from({ length: 20 }, () => 1)));
+  // Cells 20.5 and 0.5 of 22 rows: (20 ± 1.96 √(21 − 20²/22)) / 22.
+  const low = (20 - 1.96 * Math.sqrt(21 - 400 / 22)) / 22;
+  expect(pairedDifference(a, b).pass_rate).toEqual({
+    value: 1,
+    ci_low: expect.closeTo(low, 4),
+    ci_high: 1,
+    n: 20,
+  });
+  expect(pairedDifference(b, a).pass_rate).toEqual({
+    value: -1,
+    ci_low: -1,
+    ci_high: expect.closeTo(-low, 4),
+    n: 20,
+  });
+});
+
+test("where every row gains the same part of a reward, no interval is told", () => {
+  const [a, b] = [validationOf("a", rolloutsOf([0, 0, 0])), validationOf("b", rolloutsOf([0.5, 0.5, 0.5]))];
+  expect(pairedDifference(a, b).reward).toBeNull();
+});
+
 test("a row without an answer in one run is left out; an agent's failure is none of a pass, and no reward", () => {
   const a = validationOf("a", rolloutsOf([1, null, 1, 0]));
   const failing = validationOf("b", rolloutsOf([null, 1, null, 1], "agent"));

@@ -1,6 +1,6 @@
 import type { PairedDifference, RolloutRecord } from "@osmosis/protocol";
 import { isSkipped } from "../evaluation/results.ts";
-import { meanInterval } from "../evaluation/statistics.ts";
+import { differenceInterval } from "../evaluation/statistics.ts";
 
 /** The part of a validation rollout that a comparison reads. */
 export type ValidationRollout = Pick<RolloutRecord, "row_index" | "outcome" | "reward">;
@@ -31,8 +31,8 @@ export function pairedDifference(a: Validation, b: Validation): PairedDifference
     a_step: a.step,
     b_step: b.step,
     rows: passes.length,
-    reward: meanInterval(rewards),
-    pass_rate: meanInterval(passes),
+    reward: differenceInterval(rewards),
+    pass_rate: differenceInterval(passes),
     only_a_passes: onlyA,
     only_b_passes: onlyB,
     sign_test_p: signTest(onlyA, onlyB),

@@ -46,6 +46,28 @@ export function meanInterval(items: Clustered): Estimate | null {
   return { value: mean, ci_low: mean - half, ci_high: mean + half, n };
 }
 
+/**
+ * The mean of differences, one a row, between results of 0 to 1, with the interval of `meanInterval`. Where all rows differ
+ * by the same -1, 0 or 1, that would be a point, as if no other row could differ: then it is that of Agresti and Min (Statistics in
+ * Medicine 24, 2005), which counts half a row more of each of the four ways in which two runs can pass and fail. Null
+ * below two rows, and where all differ by the same part of 1: nobody can tell.
+ */
+export function differenceInterval(items: Clustered): Estimate | null {
+  const difference = items[0]?.value ?? 0;
+  const n = items.length;
+  if (n < 2 || items.some(({ value }) => value !== difference)) return meanInterval(items);
+  if (![-1, 0, 1].includes(difference)) return null;
+  const [fewer, more] = [0.5 + (difference < 0 ? n : 0), 0.5 + (difference > 0 ? n : 0)];
+  const centre = (more - fewer) / (n + 2);
+  const half = (Z / (n + 2)) * Math.sqrt(more + fewer - (more - fewer) * centre);
+  return {
+    value: difference,
+    ci_low: difference === -1 ? -1 : centre - half,
+    ci_high: difference === 1 ? 1 : centre + half,
+    n,
+  };
+}
+
 /** How far the values of each cluster are from the mean, added up. */
 function clusterResiduals(items: Clustered, mean: number): ReadonlyMap<number, number> {
   const residuals = new Map<number, number>();

@@ -53,9 +53,9 @@ const PairedDifference = z.object({
   a_step: z.int(),
   b_step: z.int(),
   rows: z.int(),
-  /** Mean of reward(b) − reward(a) over the rows with both, with Student's 95 % interval; null below two rows. */
+  /** Mean of reward(b) − reward(a) over the rows with both, with a 95 % interval: Student's, or Agresti and Min's where no row differs. */
   reward: Estimate.nullable(),
-  /** Mean of pass(b) − pass(a) over the rows that count in both. */
+  /** Mean of pass(b) − pass(a) over the rows that count in both. Both are null below two rows. */
   pass_rate: Estimate.nullable(),
   /** Rows that only one of the two passes. */
   only_a_passes: z.int(),

@@ -90,7 +90,7 @@ export function Paired({ comparison: { paired, notes } }: Part): ReactElement | 
 }
 
 function difference(estimate: Estimate | null): string {
-  if (estimate === null) return "of too few rows";
+  if (estimate === null) return "without an interval (too few rows, or the same in all)";
   const { value, ci_low: low, ci_high: high } = estimate;
   return `${signed(value)} (95 % interval ${signed(low)} to ${signed(high)})`;
 }
