@@ -20,7 +20,12 @@ type Claimant = {
 export async function claimShare(
   parts: ClaimParts,
   claimant: Claimant,
-  options: { readonly waitMs: number; readonly signal: AbortSignal },
+  options: {
+    readonly waitMs: number;
+    readonly signal: AbortSignal;
+    /** Throws when the worker's token was revoked while it waited: it would get the secrets of a run. */
+    readonly admit: () => Promise<void>;
+  },
 ): Promise<Share | null> {
   const { now, bell } = parts;
   const end = now().getTime() + options.waitMs;
@@ -31,6 +36,7 @@ export async function claimShare(
     const leftMs = end - now().getTime();
     if (leftMs <= 0) return null;
     await bell.wait(Math.min(leftMs, 1000), options.signal);
+    await options.admit();
     if (await runsWait(parts)) return null;
   }
   return null;

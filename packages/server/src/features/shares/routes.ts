@@ -8,7 +8,7 @@ import {
 } from "@osmosis/protocol";
 import type { Context, Hono } from "hono";
 import type { AppEnv } from "../../http/context.ts";
-import { requireWorker } from "../../http/require-worker.ts";
+import { admitWorker, requireWorker } from "../../http/require-worker.ts";
 import { createRouter, honoPath } from "../../http/router.ts";
 import type { Platform } from "../../platform.ts";
 import { appendLog } from "../logs/store.ts";
@@ -50,7 +50,11 @@ export function sharesRoutes(platform: Platform): Hono<AppEnv> {
     share: await claimShare(
       parts,
       { worker: body.worker, instance: body.instance, exceptRuns: body.except_runs },
-      { waitMs: body.wait_ms, signal: c.req.raw.signal },
+      {
+        waitMs: body.wait_ms,
+        signal: c.req.raw.signal,
+        admit: () => admitWorker(platform, c.req.header("authorization")),
+      },
     ),
   }));
   router.on(routes.heartbeat, async ({ c }) => {

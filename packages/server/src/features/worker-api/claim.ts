@@ -27,6 +27,8 @@ export async function claimRun(
     readonly waitMs: number;
     readonly lane: "runs" | "replays";
     readonly signal: AbortSignal;
+    /** Throws when the worker's token was revoked while it waited: it would get the secrets of a run. */
+    readonly admit: () => Promise<void>;
   },
 ): Promise<Job | null> {
   const { queue, now, bell } = parts;
@@ -44,6 +46,7 @@ export async function claimRun(
     const leftMs = end - now().getTime();
     if (leftMs <= 0) break;
     await bell.wait(Math.min(leftMs, 1000), options.signal);
+    await options.admit();
   }
   return null;
 }

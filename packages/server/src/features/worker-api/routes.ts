@@ -7,7 +7,7 @@ import {
 } from "@osmosis/protocol";
 import type { Context, Hono } from "hono";
 import type { AppEnv } from "../../http/context.ts";
-import { requireWorker } from "../../http/require-worker.ts";
+import { admitWorker, requireWorker } from "../../http/require-worker.ts";
 import { createRouter, honoPath } from "../../http/router.ts";
 import type { Platform } from "../../platform.ts";
 import { appendLog } from "../logs/store.ts";
@@ -29,6 +29,7 @@ export function workerApiRoutes(platform: Platform): Hono<AppEnv> {
       waitMs: body.wait_ms,
       lane: body.lane,
       signal: c.req.raw.signal,
+      admit: () => admitWorker(platform, c.req.header("authorization")),
     }),
   }));
   router.on(routes.heartbeat, ({ c }) => renewLease(parts, leaseOf(c)));
