@@ -15,6 +15,7 @@ import { withDatabaseLocation } from "../../database/testing.ts";
 import { createTestWorker, testRollout } from "../../testing-worker.ts";
 import { createTestWorkspace, type TestWorkspace } from "../../testing-workspace.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
+import { sweepLeases } from "../worker-api/sweeper.ts";
 
 const TRAINER = { url: "http://trainer.example", api_key: "tml-the-platform's" };
 
@@ -174,6 +175,22 @@ withDatabaseLocation("shares of a run", (locate) => {
       body: { entries: [{ ...entry, message: "the last words" }] },
     });
     expect(await logOf(holder.job.run_id)).toContain("the last words");
+    await holder.run.finish();
+  });
+
+  test("a share whose lease ended while no server was there goes on when one starts", async () => {
+    const holder = await hold();
+    await holder.publish([task()]);
+    const share = await claim();
+    if (share === null) throw new Error("no share came");
+    const { platform } = server;
+    await platform.db
+      .updateTable("run_shares")
+      .set({ lease_expires_at: new Date(platform.now().getTime() - 1) })
+      .where("id", "=", share.share_id)
+      .execute();
+    await using _restarted = await sweepLeases({ ...platform, bell: platform.runBell });
+    await workers.call(shareRoutes.heartbeat, { ...atShare(share), body: {} });
     await holder.run.finish();
   });
 

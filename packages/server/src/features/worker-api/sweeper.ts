@@ -7,7 +7,7 @@ const SWEEP_MS = 2000;
 
 /**
  * Takes runs from workers that have fallen silent, until it is disposed. While no server ran nobody could renew a lease,
- * so at the start all of them begin anew.
+ * so at the start all of them begin anew, those of shares, too.
  */
 export async function sweepLeases(parts: LeaseParts & { readonly log: Log }): Promise<AsyncDisposable> {
   const { db, log } = parts;
@@ -15,6 +15,11 @@ export async function sweepLeases(parts: LeaseParts & { readonly log: Log }): Pr
     .updateTable("runs")
     .set({ lease_expires_at: leaseEnd(parts) })
     .where("status", "=", "running")
+    .where("lease_expires_at", "is not", null)
+    .execute();
+  await db
+    .updateTable("run_shares")
+    .set({ lease_expires_at: leaseEnd(parts) })
     .where("lease_expires_at", "is not", null)
     .execute();
   const closing = new AbortController();
