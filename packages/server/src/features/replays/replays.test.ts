@@ -202,6 +202,18 @@ withDatabaseLocation("replays", (locate) => {
     await given.run.finish();
   });
 
+  test("whoever asks for the same replay at the same moment gets one and the same", async () => {
+    const { name, run, commit } = await train();
+    await commit(1);
+    const asked = await Promise.all(Array.from({ length: 6 }, () => start(name)));
+    expect(new Set(asked.map(({ id }) => id)).size).toBe(1);
+    await workspace.client.call(replayRoutes.stop, {
+      params: { name, replay_id: asked[0]?.id ?? "" },
+      body: {},
+    });
+    await run.finish();
+  });
+
   test("a replay that nobody waits for any more can be stopped", async () => {
     const { name, run, commit } = await train();
     await commit(1);

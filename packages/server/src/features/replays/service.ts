@@ -44,6 +44,8 @@ export async function startReplay(
   await refuseOtherTrainer(db, run);
   const id = randomUUID();
   const queued = await db.transaction().execute(async (transaction) => {
+    // Of two that ask for the same at once, the second finds the replay of the first.
+    await transaction.selectFrom("runs").select("id").where("id", "=", run.id).forUpdate().execute();
     const others = await transaction
       .selectFrom("runs")
       .select(["id", "replay"])
