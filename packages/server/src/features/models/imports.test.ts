@@ -134,6 +134,17 @@ test("a name is replaced only when that is asked for, and never one that ships w
   expect((await refusal(start("openai/gpt-5", files))).message).toContain("openai/");
 });
 
+test("of two who bring a model under one name at the same moment the second is refused", async () => {
+  const files = otherModel(7);
+  await send("acme/twice", files);
+  const results = await Promise.allSettled([finish("acme/twice", files), finish("acme/twice", files)]);
+  expect(results.map(({ status }) => status).toSorted()).toEqual(["fulfilled", "rejected"]);
+  expect(results.find((one) => one.status === "rejected")?.reason).toMatchObject({
+    code: "CONFLICT",
+    message: "There is a base model named acme/twice already.",
+  });
+});
+
 test("what is no model is refused before anything is sent", async () => {
   const without = new Map([...model].filter(([name]) => name !== "tokenizer.json"));
   expect((await refusal(start("acme/six", without))).message).toContain("has no tokenizer.json");

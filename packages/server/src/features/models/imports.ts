@@ -8,8 +8,10 @@ import {
   type ModelFile,
   type UploadInfo,
 } from "@osmosis/protocol";
+import type { Kysely } from "kysely";
 import { z } from "zod";
 import { jsonb } from "../../database/columns.ts";
+import type { Tables } from "../../database/tables.ts";
 import type { Platform } from "../../platform.ts";
 import type { User } from "../accounts/service.ts";
 import { UPLOADS, lockModelFiles } from "./model-files.ts";
@@ -65,6 +67,8 @@ export function createModelImports(parts: ImportParts) {
       };
       const row = await db.transaction().execute(async (transaction) => {
         await lockModelFiles(transaction);
+        // Somebody else may have taken the name since.
+        await refuseTakenName(transaction, user, request);
         for (const file of request.files) {
           if ((await blobs.stat(fileKey(file))) === undefined) throw incomplete(file, "it was deleted meanwhile");
         }
@@ -178,7 +182,7 @@ const Tensors = z.record(z.string(), z.object({ shape: z.array(z.int().nonnegati
 const SHIPPED = "osmosis";
 
 async function checkRequest({ db }: ImportParts, user: User, request: ImportRequest): Promise<void> {
-  const { model_name: name, files, overwrite } = request;
+  const { model_name: name, files } = request;
   const owner = name.slice(0, name.indexOf("/"));
   if (owner === SHIPPED || PROVIDER_NAMES.includes(owner)) {
     throw new OsmosisError("VALIDATION", `Names of models cannot begin with ${owner}/ here: it names others.`, {
@@ -196,6 +200,15 @@ async function checkRequest({ db }: ImportParts, user: User, request: ImportRequ
   }
   const large = files.find((file) => !file.name.endsWith(".safetensors") && file.size_bytes > MAX_JSON_BYTES);
   if (large !== undefined) throw refused(large, `it has ${large.size_bytes} bytes`);
+  await refuseTakenName(db, user, request);
+}
+
+/** @throws {OsmosisError} CONFLICT. */
+async function refuseTakenName(
+  db: Kysely<Tables>,
+  user: User,
+  { model_name: name, overwrite }: ImportRequest,
+): Promise<void> {
   const existing = await db.selectFrom("base_models").selectAll().where("name", "=", name).executeTakeFirst();
   if (existing === undefined || !existing.is_available) return;
   if (existing.imported_by === null || (existing.imported_by !== user.id && !(await isOwner(db, user)))) {
@@ -210,7 +223,7 @@ async function checkRequest({ db }: ImportParts, user: User, request: ImportRequ
   }
 }
 
-async function isOwner(db: Platform["db"], user: User): Promise<boolean> {
+async function isOwner(db: Kysely<Tables>, user: User): Promise<boolean> {
   const row = await db.selectFrom("users").select("is_owner").where("id", "=", user.id).executeTakeFirst();
   return row?.is_owner === true;
 }
