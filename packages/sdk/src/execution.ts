@@ -5,7 +5,7 @@
  *      \-- failed, timeout --> failure <-- failed, timeout, no reward --/
  *   cancelled, from everywhere
  */
-import { OsmosisError } from "@osmosis/protocol";
+import { OsmosisError, rewardFault } from "@osmosis/protocol";
 import { type Bounded, withDeadline } from "./deadline.ts";
 import { failureOf, type RolloutFailure, withoutSecret } from "./failure.ts";
 import type { Grader, GraderContext } from "./grader.ts";
@@ -214,8 +214,9 @@ function graderContext(
     signal,
     setReward(reward) {
       // User code in plain JavaScript may give anything.
-      if (typeof reward !== "number" || !Number.isFinite(reward)) {
-        throw new OsmosisError("VALIDATION", `${name} set the reward to ${String(reward)}.`, {
+      if (typeof reward !== "number" || rewardFault(reward) !== undefined) {
+        const shown = typeof reward === "string" ? `the text ${JSON.stringify(reward)}` : String(reward);
+        throw new OsmosisError("VALIDATION", `${name} set the reward to ${shown}.`, {
           hint: "A reward is a finite number, usually between 0 and 1.",
         });
       }

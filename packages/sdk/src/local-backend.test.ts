@@ -199,6 +199,18 @@ describe("a failure says which class failed, how, and what to do", () => {
       /the metric "loss" the value NaN/,
     ],
     [
+      "a workflow with more metrics than a run has curves",
+      {
+        workflow: workflow(() => ({
+          messages: conversation,
+          metrics: Object.fromEntries(Array.from({ length: 300 }, (_, n) => [`m${n}`, n])),
+        })),
+      },
+      "workflow",
+      "validation_error",
+      /gave 300 metrics; a rollout may have 256/,
+    ],
+    [
       "an empty sample",
       { workflow: workflow(() => []) },
       "workflow",

@@ -1,5 +1,5 @@
 import type { RawMessage, Sample, TrajectoryReport } from "@osmosis/protocol";
-import { OsmosisError, toPlainObject } from "@osmosis/protocol";
+import { metricsFault, OsmosisError, toPlainObject } from "@osmosis/protocol";
 import type { SampleSource } from "./rollout-context.ts";
 import type { AgentWorkflowResult } from "./workflow.ts";
 
@@ -109,7 +109,7 @@ function messageOf(message: unknown, index: number, workflowName: string): RawMe
 /**
  * The metrics as they are.
  *
- * @throws OsmosisError `VALIDATION` when one of them is not a finite number.
+ * @throws OsmosisError `VALIDATION` when one of them is not a finite number, or beyond what a run takes.
  */
 export function checkMetrics(metrics: unknown, giver: string): Record<string, number> {
   if (metrics === undefined || metrics === null) return {};
@@ -124,6 +124,13 @@ export function checkMetrics(metrics: unknown, giver: string): Record<string, nu
       );
     }
     checked[name] = value;
+  }
+  const fault = metricsFault(checked);
+  if (fault !== undefined) {
+    throw invalid(
+      `${giver} gave metrics that nobody can use. ${fault}`,
+      "Each metric becomes a curve of the run.",
+    );
   }
   return checked;
 }

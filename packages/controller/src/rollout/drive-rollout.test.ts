@@ -259,6 +259,44 @@ describe("every end has one outcome:", () => {
     });
   });
 
+  test.each([
+    ['"reward":1e308', "gave the reward 1e+308"],
+    ['"reward":1,"metrics":{"a\\nb":1}', 'The metric "a\\nb" has a name that cannot be shown'],
+    [`"reward":1,"metrics":{"${"x".repeat(100_000)}":1}`, "has a name that cannot be shown"],
+    ['"reward":1,"metrics":{"":1}', 'The metric "" has a name that cannot be shown'],
+    ['"reward":1,"metrics":{"size":1e308}', 'The metric "size" is 1e+308, which cannot be averaged'],
+    [
+      `"reward":1,"metrics":{${Array.from({ length: 10_000 }, (_, n) => `"m${n}":1`).join()}}`,
+      "The rollout gave 10000 metrics; a rollout may have 256.",
+    ],
+    [
+      `"reward":1,"metrics":{${Array.from({ length: 10_000 }, (_, n) => `"m${n}":"no"`).join()}}`,
+      "sample.metrics.m0 is",
+    ],
+  ])("what no curve can hold is a failure of the grader, briefly told: %.40s", async (fields, message) => {
+    const reply = `{"status":"success","sample":{"messages":[],${fields}}}`;
+    const headers = { "content-type": "application/json" };
+    const { drive } = await setUp({ pollGate: () => new Response(reply, { headers }) });
+    const record = await drive();
+    expect(record).toMatchObject({ outcome: "grader", reward: null, metrics: {} });
+    expect(record.error).toContain(message);
+    expect(record.error?.length).toBeLessThan(1000);
+  });
+
+  test("metrics with names in any script are kept", async () => {
+    const sample = { messages: [], reward: 1, metrics: { "größe/ß": 1, "日本 語": -2, "a/b_c-d.e": 1e6 } };
+    const { drive } = await setUp({ pollGate: () => Response.json({ status: "success", sample }) });
+    expect(await drive()).toMatchObject({ outcome: "ok", metrics: sample.metrics });
+  });
+
+  test("an error of many megabytes is cut", async () => {
+    const reply = { status: "failure", err_message: "x".repeat(5_000_000), err_category: "agent_error" };
+    const { drive } = await setUp({ pollGate: () => Response.json(reply) });
+    const { error } = await drive();
+    expect(error?.length).toBeLessThan(4100);
+    expect(error).toContain("(4996000 more characters)");
+  });
+
   test("a sample whose messages cannot be read is the agent's failure", async () => {
     const reply = { status: "success", sample: { messages: "none", reward: 1 } };
     const { drive } = await setUp({ pollGate: () => Response.json(reply) });

@@ -1,5 +1,8 @@
 import { RolloutResultReply } from "@osmosis/protocol";
 
+/** The parts of a sample that are told when they cannot be read; more would say no more. */
+const MAX_TOLD = 5;
+
 /**
  * Reads a result reply. A success whose sample cannot be read, such as one with a reward that is a text or infinite, is a
  * failure of whoever made the unreadable part: the grader makes reward and metrics, the workflow the rest.
@@ -12,7 +15,10 @@ export function readResultReply(body: unknown): RolloutResultReply | undefined {
   const { issues } = parsed.error;
   if (at(body, ["status"]) !== "success" || issues.some(({ path }) => path[0] !== "sample")) return undefined;
   const byGrader = issues.every(({ path }) => path[1] === "reward" || path[1] === "metrics");
-  const said = issues.map(({ path, message }) => `${path.join(".")} is ${shown(at(body, path))}: ${message}`);
+  const said = issues
+    .slice(0, MAX_TOLD)
+    .map(({ path, message }) => `${path.join(".")} is ${shown(at(body, path))}: ${message}`);
+  if (issues.length > MAX_TOLD) said.push(`and ${issues.length - MAX_TOLD} more`);
   return RolloutResultReply.parse({
     status: "failure",
     err_category: "validation_error",

@@ -1,4 +1,4 @@
-import { ChatMessage, outcomeOf } from "@osmosis/protocol";
+import { ChatMessage, metricsFault, outcomeOf, rewardFault } from "@osmosis/protocol";
 import type {
   DatasetRow,
   RolloutOutcome,
@@ -31,13 +31,15 @@ export function recordOf(facts: {
 }): RolloutRecord {
   const { rolloutId, identity, row, end, trace, durationMs } = facts;
   const sample = end.type === "reply" ? (end.reply.sample ?? undefined) : undefined;
+  const { error, ...ended } = classify(end, trace, facts);
   return {
     rollout_id: rolloutId,
     phase: identity.phase,
     step: identity.step,
     row_index: row.row_index,
     sample_index: identity.sampleIndex,
-    ...classify(end, trace, facts),
+    ...ended,
+    error: error === null ? null : shortened(error),
     label: row.label,
     messages: conversationOf(sample, trace, row),
     metrics: metricsOf(sample),
@@ -84,15 +86,16 @@ function classify(
   }
   if (reply.sample.remove_sample === true) return { outcome: done, reward: null, error: null };
   const reward = reply.sample.reward ?? null;
-  const fault = rewardFault(reward, rewardRange);
+  const fault = faultOf(reward, rewardRange) ?? metricsFault(reply.sample.metrics ?? {});
   if (fault !== undefined) return { outcome: "grader", reward: null, error: fault };
   return { outcome: done, reward, error: null };
 }
 
-/** What is wrong with a reward; undefined for a finite one in the range. */
-function rewardFault(reward: number | null, range: RewardRange | undefined): string | undefined {
+/** What is wrong with a reward; undefined for one that can be learned from, in the range. */
+function faultOf(reward: number | null, range: RewardRange | undefined): string | undefined {
   if (reward === null) return "The grader gave no reward.";
-  if (!Number.isFinite(reward)) return `The grader gave the reward ${reward}, which is not finite.`;
+  const fault = rewardFault(reward);
+  if (fault !== undefined) return fault;
   if (range === undefined || (reward >= range[0] && reward <= range[1])) return undefined;
   return (
     `The grader gave the reward ${reward}, outside of [advanced].reward_range = [${range.join(", ")}]. ` +
@@ -113,7 +116,17 @@ function conversationOf(
 }
 
 function metricsOf(sample: Sample | undefined): Record<string, number> {
+  const metrics = sample?.metrics ?? {};
+  if (metricsFault(metrics) !== undefined) return {};
   return Object.fromEntries(
-    Object.entries(sample?.metrics ?? {}).flatMap(([name, value]) => (value === null ? [] : [[name, value]])),
+    Object.entries(metrics).flatMap(([name, value]) => (value === null ? [] : [[name, value]])),
   );
+}
+
+/** An error is a line of a list; what somebody threw may be a whole document. */
+const LONGEST_ERROR = 4000;
+
+function shortened(error: string): string {
+  const more = error.length - LONGEST_ERROR;
+  return more <= 0 ? error : `${error.slice(0, LONGEST_ERROR)} … (${more} more characters)`;
 }
