@@ -1,17 +1,9 @@
-import { mkdtemp, realpath, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { trainingRoutes, workersRoutes } from "@osmosis/protocol";
+import { trainingRoutes } from "@osmosis/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { z } from "zod";
-import { openDatabase } from "../../packages/server/src/database/open.ts";
-import { createPostgresDatabase } from "../../packages/server/src/database/testing.ts";
-import { startOsmosis, type RunningCommand } from "./support/command.ts";
-import { addExecutionJournal, executionsIn, keyOfRollout } from "./support/journal.ts";
-import { startTestPlatform, type TestPlatform } from "./support/platform.ts";
-import { nothingLeft, processesOf } from "./support/processes.ts";
-import { curvesOf, logOf, recordedRollouts, trainingEnd, whenThere } from "./support/runs.ts";
+import { executionsIn, keyOfRollout } from "./support/journal.ts";
+import { checkpointHashes, curvesOf, evalEnd, logOf, recordedRollouts, trainingEnd } from "./support/runs.ts";
+import { startTeam, trainingLines, type Team } from "./support/team.ts";
 import { until } from "./support/until.ts";
 
 /**
@@ -26,76 +18,46 @@ const SAMPLES = 4;
 const TOTAL = STEPS * PROMPTS * SAMPLES;
 const NAMES = ["ant", "bee", "cat", "dog"];
 
-let opened: AsyncDisposableStack;
-let platform: TestPlatform;
-let home: string;
-let databaseUrl: string;
-const joined = new Map<string, RunningCommand>();
+let team: Team;
 
 beforeAll(async () => {
-  await using stack = new AsyncDisposableStack();
-  home = await realpath(await mkdtemp(join(tmpdir(), "osmosis-e2e-workers-")));
-  stack.defer(() => rm(home, { recursive: true, force: true, maxRetries: 5 }));
-  databaseUrl = stack.use(await createPostgresDatabase()).url;
-  platform = stack.use(
-    await startTestPlatform({
-      args: ["--no-worker"],
-      env: { DATABASE_URL: databaseUrl, OSMOSIS_LEASE_SECONDS: String(LEASE_SECONDS) },
-    }),
-  );
-  await addExecutionJournal(platform.workspace);
-  await platform.push("Write a journal");
-  await platform.answerOf("dataset", "upload", "data/multiply.jsonl");
-  const token = join(home, "token");
-  await platform.answerOf("worker", "token", "create", "--name", "four", "--save-to", token);
-  stack.defer(async () => {
-    for (const worker of joined.values()) worker.kill("SIGTERM");
-    await Promise.all([...joined.values()].map(({ ended }) => ended));
-    await nothingLeft(home);
-  });
-  const { DATABASE_URL: _database, ...env } = platform.env;
-  for (const name of NAMES) {
-    const data = join(home, name);
-    const args = ["worker", "--platform", platform.url, "--token-file", token, "--data", data];
-    joined.set(name, startOsmosis([...args, "--name", name, "--threads", "1"], { cwd: home, env }));
-  }
-  await until("four workers are here", async () => (await workers()).length === NAMES.length);
-  opened = stack.move();
+  team = await startTeam({ OSMOSIS_LEASE_SECONDS: String(LEASE_SECONDS) });
+  await team.join(NAMES);
 }, 180_000);
 
 afterAll(async () => {
-  await opened?.disposeAsync();
+  await team?.[Symbol.asyncDispose]();
 }, 60_000);
 
 test("a run that is spread over four workers, one killed, one paused past its lease, and its holder lost twice, has the curve of one that a single worker did", async () => {
-  const { client } = platform;
+  const { client } = team.platform;
   const alone = await submit("alone", ["rollout_workers = 1"]);
   expect((await trainingEnd(client, alone.name)).training_run).toMatchObject({ status: "finished" });
-  expect(await recordedBy(alone.name)).toHaveLength(1);
+  expect(await team.recordedBy(alone.name)).toHaveLength(1);
 
   const spread = await submit("spread", [`rollout_workers = ${NAMES.length}`]);
   const lost: string[] = [];
   const pauses: Promise<void>[] = [];
   const helping = () =>
     until("a worker helps", async () =>
-      (await workersOn(spread.name, "share")).find((one) => !lost.includes(one)),
+      (await team.workersOn(spread.name, "share")).find((one) => !lost.includes(one)),
     );
 
   const killed = await helping();
   lost.push(killed);
-  process.kill(await processOf(killed), "SIGKILL");
+  process.kill(await team.processOf(killed), "SIGKILL");
   const paused = await helping();
   lost.push(paused);
   pauses.push(pause(paused));
   await committed(spread.name, 2);
 
-  const first = await holderOf(spread.name);
-  process.kill(await processOf(first), "SIGKILL");
+  const first = await team.holderOf(spread.name);
+  process.kill(await team.processOf(first), "SIGKILL");
   await committed(spread.name, 3);
-  const second = await holderOf(spread.name);
+  const second = await team.holderOf(spread.name);
   pauses.push(pause(second));
   await until("another worker takes the run", async () => {
-    const [holder] = await workersOn(spread.name, "run");
+    const [holder] = await team.workersOn(spread.name, "run");
     return holder !== undefined && holder !== second;
   });
   await Promise.all(pauses);
@@ -114,7 +76,7 @@ test("a run that is spread over four workers, one killed, one paused past its le
   const recorded = await recordedRollouts(client, "train", spread.name);
   expect(recorded).toHaveLength(TOTAL);
   expect(new Set(recorded.map(keyOfRollout)).size).toBe(TOTAL);
-  const counts = await recordedBy(spread.name);
+  const counts = await team.recordedBy(spread.name);
   expect(counts.length).toBeGreaterThan(2);
   const attempts = (await logOf(client, "train", spread.name)).filter(({ message }) =>
     message.includes("takes the run"),
@@ -128,7 +90,7 @@ test("a run that is spread over four workers, one killed, one paused past its le
 }, 240_000);
 
 test("asynchronous training keeps its cap on the age of tokens, however many workers sample", async () => {
-  const { client } = platform;
+  const { client } = team.platform;
   const { name } = await submit("ahead", [
     `rollout_workers = ${NAMES.length}`,
     "asynchronous = true",
@@ -136,75 +98,92 @@ test("asynchronous training keeps its cap on the age of tokens, however many wor
   ]);
   expect((await trainingEnd(client, name)).training_run).toMatchObject({ status: "finished", error: null });
   expect(await recordedRollouts(client, "train", name)).toHaveLength(TOTAL);
-  const counts = await recordedBy(name);
+  const counts = await team.recordedBy(name);
   expect(counts.length).toBeGreaterThan(1);
   const ages = (await curvesOf(client, name))["rollout/staleness/max"] ?? [];
   expect(ages).toHaveLength(STEPS);
   for (const [, age] of ages) expect(age).toBeLessThanOrEqual(1);
   evidence({ asynchronous: counts, ages });
-}, 120_000);
+}, 240_000);
 
-async function submit(
-  label: string,
-  advanced: readonly string[],
-): Promise<{ name: string; journal: string }> {
-  const journal = join(home, `${label}.jsonl`);
-  const file = `configs/training/${label}.toml`;
-  const lines = [
-    "[experiment]",
-    'rollout = "multiply-local-openai"',
-    'entrypoint = "main.ts"',
-    'model_path = "osmosis/tiny-agent"',
-    'dataset = "multiply"',
-    "[training]",
-    "lr = 3e-4",
-    `n_samples_per_prompt = ${SAMPLES}`,
-    `rollout_batch_size = ${PROMPTS}`,
-    "max_prompt_length = 256",
-    "max_response_length = 64",
-    "[checkpoints]",
-    "eval_interval = 0",
-    "[advanced]",
-    'method = "full"',
-    "holdout_rows = 200",
-    "dynamic_sampling = false",
-    "seed = 7",
-    `max_steps = ${STEPS}`,
-    ...advanced,
-    "[env]",
-    `EXECUTIONS = ${JSON.stringify(journal)}`,
-    'LATE_MS = "300"',
-  ];
-  await writeFile(join(platform.workspace, file), lines.join("\n"));
-  const { resource } = await platform.answerOf("train", "submit", file, "--yes");
-  return { name: z.object({ name: z.string() }).parse(resource).name, journal };
+test("adapters, validations and evaluations are spread, too: the curve, the adapter and each rollout are those of one worker", async () => {
+  const { client } = team.platform;
+  const [steps, prompts, samples] = [3, 4, 4];
+  const train = async (label: string, workers: number) => {
+    const advanced = ['method = "lora"', "lora_rank = 8", `rollout_workers = ${workers}`];
+    const validation = { rows: 8, interval: 2 };
+    // So much that each step samples from another model, and a stale adapter would show.
+    const lines = trainingLines({ steps, prompts, samples, lr: 0.02, validation, advanced });
+    const { name } = await team.submit(label, { kind: "train", lateMs: 200, lines });
+    expect((await trainingEnd(client, name)).training_run).toMatchObject({ status: "finished", error: null });
+    return name;
+  };
+  const alone = await train("lora-alone", 1);
+  const spread = await train("lora-spread", NAMES.length);
+  const counts = await team.recordedBy(spread);
+  expect(counts.length).toBeGreaterThan(1);
+  expect(await curvesOf(client, spread)).toEqual(await curvesOf(client, alone));
+  expect(await outcomesOf("train", spread)).toEqual(await outcomesOf("train", alone));
+  const adapterFiles = await checkpointHashes(client, alone);
+  expect(Object.keys(adapterFiles)).toContain("adapter_model.safetensors");
+  expect(await checkpointHashes(client, spread)).toEqual(adapterFiles);
+
+  const { checkpoints } = await client.call(trainingRoutes.checkpoints, { params: { name: spread } });
+  const adapter = checkpoints.at(-1)?.checkpoint_name;
+  const evaluate = async (label: string, workers: number) => {
+    const lines = [
+      `model_path = ${JSON.stringify(adapter)}`,
+      "[evaluation]",
+      "limit = 32",
+      "batch_size = 16",
+      "[secrets]",
+      "required = []",
+      "[advanced]",
+      "temperature = 1.0",
+      "max_tokens = 64",
+      "seed = 3",
+      `rollout_workers = ${workers}`,
+    ];
+    const { name } = await team.submit(label, { kind: "eval", lateMs: 200, lines });
+    const ended = await evalEnd(client, name);
+    expect(ended.eval_run).toMatchObject({ status: "finished", error: null });
+    return { name, results: ended.results };
+  };
+  const one = await evaluate("eval-alone", 1);
+  const many = await evaluate("eval-spread", NAMES.length);
+  const evaluated = await team.recordedBy(many.name);
+  expect(evaluated.length).toBeGreaterThan(1);
+  expect(await outcomesOf("eval", many.name)).toEqual(await outcomesOf("eval", one.name));
+  expect(many.results).toEqual(one.results);
+  evidence({
+    lora: counts,
+    adapter: adapterFiles,
+    evaluation: evaluated,
+    pass_rate: many.results?.pass_rate,
+  });
+}, 240_000);
+
+function submit(label: string, advanced: readonly string[]) {
+  const lines = trainingLines({
+    steps: STEPS,
+    prompts: PROMPTS,
+    samples: SAMPLES,
+    advanced: ['method = "full"', ...advanced],
+  });
+  return team.submit(label, { kind: "train", lateMs: 300, lines });
 }
 
-async function workers() {
-  return (await platform.client.call(workersRoutes.list, {})).workers;
-}
-
-/** Those that hold the run, or a share of it. */
-async function workersOn(runName: string, type: "run" | "share"): Promise<string[]> {
-  const all = (await whenThere(workers)) ?? [];
-  return all
-    .filter(({ holds }) => holds.some((one) => one.type === type && one.run_name === runName))
-    .map(({ name }) => name);
-}
-
-const holderOf = (runName: string) =>
-  until("a worker holds the run", async () => (await workersOn(runName, "run"))[0]);
-
-async function processOf(name: string): Promise<number> {
-  const all = await processesOf(join(home, name));
-  const found = all.find(({ command }) => command.includes("server/src/worker/main.ts"));
-  if (found === undefined) throw new Error(`the worker ${name} does not run`);
-  return found.pid;
+/** What each rollout of a run came to, whoever did it. */
+async function outcomesOf(kind: "train" | "eval", name: string) {
+  const rollouts = await recordedRollouts(team.platform.client, kind, name);
+  return rollouts
+    .map((one) => [keyOfRollout(one), one.outcome, one.reward, one.completion_tokens] as const)
+    .toSorted(([a], [b]) => (a < b ? -1 : 1));
 }
 
 /** Stops a worker for longer than its lease. */
 async function pause(name: string): Promise<void> {
-  const pid = await processOf(name);
+  const pid = await team.processOf(name);
   process.kill(pid, "SIGSTOP");
   await sleep((LEASE_SECONDS + 2) * 1000);
   process.kill(pid, "SIGCONT");
@@ -212,27 +191,11 @@ async function pause(name: string): Promise<void> {
 
 async function committed(name: string, steps: number): Promise<void> {
   await until(`step ${steps} of ${name} is committed`, async () => {
-    const detail = await platform.client.call(trainingRoutes.get, { params: { name } });
+    const detail = await team.platform.client.call(trainingRoutes.get, { params: { name } });
     const { status, current_step: step } = detail.training_run;
     if (status === "finished") throw new Error(`${name} went by too fast to be disturbed`);
     return (step ?? 0) >= steps;
   });
-}
-
-/** How many rollouts each worker recorded, as the server's database says. */
-async function recordedBy(
-  runName: string,
-): Promise<readonly (readonly [worker: string | null, count: number])[]> {
-  await using database = await openDatabase({ kind: "url", url: databaseUrl });
-  const rows = await database.db
-    .selectFrom("run_rollouts")
-    .innerJoin("runs", "runs.id", "run_rollouts.run_id")
-    .select((eb) => ["run_rollouts.worker", eb.fn.countAll<string>().as("count")])
-    .where("runs.name", "=", runName)
-    .groupBy("run_rollouts.worker")
-    .orderBy("run_rollouts.worker")
-    .execute();
-  return rows.map(({ worker, count }) => [worker, Number(count)] as const);
 }
 
 /** Printed on request only: for whoever wants to see the numbers. */

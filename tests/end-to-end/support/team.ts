@@ -141,19 +141,23 @@ export function trainingLines(options: {
   readonly steps: number;
   readonly prompts: number;
   readonly samples: number;
+  readonly lr?: number;
+  /** Rows, and after how many steps; without it nothing is validated. */
+  readonly validation?: { readonly rows: number; readonly interval: number };
   readonly advanced: readonly string[];
 }): string[] {
+  const { validation = { rows: 200, interval: 0 } } = options;
   return [
     "[training]",
-    "lr = 3e-4",
+    `lr = ${options.lr ?? 3e-4}`,
     `n_samples_per_prompt = ${options.samples}`,
     `rollout_batch_size = ${options.prompts}`,
     "max_prompt_length = 256",
     "max_response_length = 64",
     "[checkpoints]",
-    "eval_interval = 0",
+    `eval_interval = ${validation.interval}`,
     "[advanced]",
-    "holdout_rows = 200",
+    `holdout_rows = ${validation.rows}`,
     "dynamic_sampling = false",
     "seed = 7",
     `max_steps = ${options.steps}`,
