@@ -247,8 +247,12 @@ dataset = "multiply"
   test("a dry run says how large the run would be, and finds what only the platform knows", async () => {
     const ran = await run("train", "submit", TRAIN, "--dry-run", "--json");
     expect(lastJson(ran.stdout)).toMatchObject({
-      resource: { checked: { dataset_rows: 1000, rows: 800, steps: 50, rollouts: 6400 } },
+      resource: {
+        checked: { dataset_rows: 1000, rows: 800, steps: 50, rollouts: 6400, validation_rollouts: 1000 },
+      },
     });
+    const told = await run("train", "submit", TRAIN, "--dry-run");
+    expect(told.stdout).toContain("50 steps, 800 of 1,000 rows, 6,400 rollouts, 1,000 more for validation");
     const typo = await withConfig(`${experiment.replace('"multiply"', '"multipli"')}\n${secrets}`);
     expect(typo.code).toBe(1);
     expect(errorOf(typo).message).toContain("there is no data set multipli; did you mean multiply?");

@@ -18,6 +18,7 @@ export type { RolloutIdentity } from "./rollout/rollout-id.ts";
 export { replaySteps } from "./grpo/replay.ts";
 export type { ReplayOptions } from "./grpo/replay.ts";
 export { rewardsOfStep } from "./grpo/milestones.ts";
+export { runSize } from "./grpo/run-size.ts";
 export { stepsOf } from "./grpo/schedule.ts";
 export { trainRun } from "./grpo/train.ts";
 export type { TrainPorts, TrainRunOptions } from "./grpo/train-options.ts";

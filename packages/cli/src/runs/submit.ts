@@ -159,10 +159,23 @@ async function check(
   }
 }
 
-function sizeOf({ rows, dataset_rows: all, steps, rollouts }: Checked): string {
+function sizeOf(checked: Checked): string {
+  const {
+    rows,
+    dataset_rows: all,
+    steps,
+    rollouts,
+    rollouts_at_most: most,
+    validation_rollouts: held,
+  } = checked;
   const many = (count: number, word: string) => `${formatCount(count)} ${word}${count === 1 ? "" : "s"}`;
-  const size = `${formatCount(rows)} of ${many(all, "row")}, ${many(rollouts, "rollout")}`;
-  return steps === null ? size : `${many(steps, "step")}, ${size}`;
+  return [
+    ...(steps === null ? [] : [many(steps, "step")]),
+    `${formatCount(rows)} of ${many(all, "row")}`,
+    many(rollouts, "rollout"),
+    ...(most > rollouts ? [`up to ${formatCount(most)} with the groups that dynamic_sampling replaces`] : []),
+    ...(held > 0 ? [`${formatCount(held)} more for validation`] : []),
+  ].join(", ");
 }
 
 /** The tables of the file as they stand there: the platform reads them a second time and names what is wrong. */

@@ -30,8 +30,12 @@ export const Checked = z.object({
   rows: z.int(),
   /** Optimizer steps of a training; null for an evaluation. */
   steps: z.int().nullable(),
-  /** Rollouts in all, without those of a training's validations. */
+  /** Rollouts in all; of a training those of the steps' own prompts. */
   rollouts: z.int(),
+  /** The same with every group that dynamic sampling may roll out in place of others. */
+  rollouts_at_most: z.int(),
+  /** Rollouts of a training's validations. */
+  validation_rollouts: z.int(),
 });
 export type Checked = z.infer<typeof Checked>;
 

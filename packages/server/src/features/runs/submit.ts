@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { stepsOf } from "@osmosis/controller";
+import { runSize, stepsOf } from "@osmosis/controller";
 import { OsmosisError, closest, contradictionsByUrl, type Checked, type Issue } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import { jsonb } from "../../database/columns.ts";
@@ -82,15 +82,17 @@ export async function checkSubmission(
   if (submission.kind === "evaluation") {
     const { evaluation, advanced } = submission.config;
     const rows = selectRows(dataset.rowCount, { limit: evaluation.limit, seed: advanced.seed }).length;
-    return { ...found, rows, steps: null, rollouts: rows * evaluation.n };
+    const rollouts = rows * evaluation.n;
+    return { ...found, rows, steps: null, rollouts, rollouts_at_most: rollouts, validation_rollouts: 0 };
   }
-  const { training, advanced } = submission.config;
-  const steps = stepsOf(submission.config, dataset.rowCount);
+  const size = runSize(submission.config, dataset.rowCount);
   return {
     ...found,
-    rows: dataset.rowCount - advanced.holdout_rows,
-    steps,
-    rollouts: steps * training.rollout_batch_size * training.n_samples_per_prompt,
+    rows: dataset.rowCount - submission.config.advanced.holdout_rows,
+    steps: size.steps,
+    rollouts: size.rollouts,
+    rollouts_at_most: size.rolloutsAtMost,
+    validation_rollouts: size.validationRollouts,
   };
 }
 
