@@ -120,10 +120,10 @@ function trainingConfig(name: string): string {
 
 ${experiment(name)}
 [training]
-# lr = 1e-6
+# lr = 1e-5                  # 1e-6 with method = "full"
 # total_epochs = 1
 # n_samples_per_prompt = 8
-# rollout_batch_size = 32
+# rollout_batch_size = 16
 # max_prompt_length = 8192
 # max_response_length = 8192
 # agent_workflow_timeout_s = 450
@@ -134,10 +134,11 @@ ${experiment(name)}
 # rollout_top_p = 1.0
 
 [checkpoints]
-# eval_interval = 10
+# eval_interval = 20
 # checkpoint_save_freq = 20
 
 [advanced]
 # holdout_rows = 0           # the first N rows are never trained on
+# method = "lora"            # or "full"; configs/AGENTS.md names every other setting
 `;
 }

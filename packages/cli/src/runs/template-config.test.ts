@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { TrainingAdvanced, TrainingRunConfig } from "@osmosis/protocol";
+import { EvalRunConfig, TrainingAdvanced, TrainingRunConfig } from "@osmosis/protocol";
 import { parse } from "smol-toml";
 import { expect, test } from "vitest";
+import { scaffoldFiles } from "../rollout/scaffold.ts";
 
 const TEMPLATE = join(import.meta.dirname, "../../../../templates/workspace/configs");
 const text = readFileSync(join(TEMPLATE, "training/default.toml"), "utf8");
@@ -10,6 +11,7 @@ const text = readFileSync(join(TEMPLATE, "training/default.toml"), "utf8");
 /** Settings whose absence means something; the file shows an example of each. */
 const WITHOUT_DEFAULT = new Set([
   "branch",
+  "limit",
   "max_steps",
   "reward_range",
   "early_stop_reward",
@@ -24,7 +26,7 @@ const WITHOUT_DEFAULT = new Set([
 ]);
 
 /** The file with every commented setting switched on, but for those without a default. */
-function uncommented(): Record<string, Record<string, unknown>> {
+function uncommented(text: string): Record<string, Record<string, unknown>> {
   const lines = text.split("\n").map((line) => {
     const key = /^# (\w+) = /.exec(line)?.[1];
     return key === undefined || WITHOUT_DEFAULT.has(key) ? line : line.slice(2);
@@ -33,15 +35,30 @@ function uncommented(): Record<string, Record<string, unknown>> {
   return parse(lines.join("\n")) as Record<string, Record<string, unknown>>;
 }
 
+/** What a configuration shows and what holds without it, both without `experiment` and what has no default. */
+function shownAndDefault(text: string, schema: typeof TrainingRunConfig | typeof EvalRunConfig): unknown[][] {
+  const { experiment, secrets, ...shown } = uncommented(text);
+  const defaults: Record<string, Record<string, unknown>> = schema.parse({ experiment, secrets });
+  return Object.entries(shown).flatMap(([section, settings]) =>
+    Object.entries(settings).map(([key, value]) => [section, key, value, defaults[section]?.[key]]),
+  );
+}
+
+test("what `rollout init` writes shows the defaults that hold", () => {
+  const textOf = (folder: string): string =>
+    scaffoldFiles("mine").find(({ path }) => path === `configs/${folder}/mine.toml`)?.text ?? "";
+  const shown = [
+    ...shownAndDefault(textOf("training"), TrainingRunConfig),
+    ...shownAndDefault(textOf("eval"), EvalRunConfig),
+  ];
+  expect(shown.length).toBeGreaterThan(15);
+  for (const [section, key, value, preset] of shown)
+    expect([section, key, value]).toEqual([section, key, preset]);
+});
+
 test("the template's training configuration shows every setting, with its default", () => {
-  const shown = uncommented();
-  const { experiment } = shown;
-  const defaults: Record<string, Record<string, unknown>> = TrainingRunConfig.parse({ experiment });
-  for (const [section, settings] of Object.entries(shown)) {
-    if (section === "experiment") continue;
-    for (const [key, value] of Object.entries(settings)) {
-      expect([section, key, value]).toEqual([section, key, defaults[section]?.[key]]);
-    }
+  for (const [section, key, value, preset] of shownAndDefault(text, TrainingRunConfig)) {
+    expect([section, key, value]).toEqual([section, key, preset]);
   }
   const named = new Set([...text.matchAll(/^#? ?(\w+) = /gm)].map((match) => match[1]));
   expect(Object.keys(TrainingAdvanced.shape).filter((key) => !named.has(key))).toEqual([]);
