@@ -471,6 +471,18 @@ describe("runs, without a worker", () => {
       base_models: { items: [{ model_name: "osmosis/tiny-agent" }] },
     });
   });
+
+  test("a base model is described, with its context; one that is not there is no trained model, either", async () => {
+    const ran = await run("model", "info", "osmosis/tiny-agent", "--json");
+    expect(lastJson(ran.stdout)).toMatchObject({
+      data: { base_model: { model_name: "osmosis/tiny-agent", parameters: 908_288, context_window: 512 } },
+    });
+    const unknown = errorOf(await run("model", "info", "osmosis/huge-agent", "--json"));
+    expect(unknown).toMatchObject({
+      code: "NOT_FOUND",
+      message: "There is no base model osmosis/huge-agent.",
+    });
+  });
 });
 
 describe("an incomplete workspace", () => {

@@ -23,8 +23,8 @@ export function addModel(program: Command, run: Run): void {
 
   model
     .command("info <name>")
-    .description("show a trained model and its files")
-    .addHelpText("after", examples("osmosis model info NAME"))
+    .description("show a trained model and its files, or a base model")
+    .addHelpText("after", examples("osmosis model info NAME", "osmosis model info osmosis/tiny-agent"))
     .action(
       run(async (context, name: string) => (await import("../model/show.ts")).modelInfo(context, name)),
     );

@@ -69,8 +69,31 @@ export async function listModels(
   return { kind: "sections", sections, extras: workspaceExtras(workspace) };
 }
 
+/** A checkpoint, or a base model: only the name of a base model has a slash. */
 export async function modelInfo(context: Context, name: string): Promise<DetailResult> {
   const { client, workspace } = await openWorkspaceSession(context);
+  if (name.includes("/")) {
+    const { platform_url: url, ...base } = await client.call(modelRoutes.getBase, { params: { name } });
+    return {
+      kind: "detail",
+      data: { base_model: base, platform_url: url },
+      title: base.model_name,
+      fields: [
+        ["Parameters", formatCount(base.parameters)],
+        ["Context", base.context_window === null ? "–" : `${formatCount(base.context_window)} tokens`],
+        ["Brought by", base.creator_name ?? "the platform"],
+        ["Created", formatTime(base.created_at)],
+        ["View", url],
+      ],
+      nextSteps: [
+        {
+          command: `osmosis eval submit configs/eval/CONFIG.toml --model ${base.model_name}`,
+          description: "measure it",
+        },
+      ],
+      extras: workspaceExtras(workspace),
+    };
+  }
   const { platform_url: platformUrl, ...model } = await client.call(modelRoutes.get, { params: { name } });
   return {
     kind: "detail",
