@@ -43,6 +43,11 @@ export function exitProcess(code: number): never {
   process.exit(code);
 }
 
+/** That the server listens or stops: no warning, as a platform takes what is written to stderr for. */
+export function writeState(text: string): void {
+  process.stdout.write(`${text}\n`);
+}
+
 /** One event for the person who reads the server's log. */
 export function writeLog(text: string): void {
   process.stderr.write(`${text}\n`);

@@ -1,5 +1,5 @@
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
-import { exitProcess, onStopSignal, surviveStrayErrors, writeLog } from "./io.ts";
+import { exitProcess, onStopSignal, surviveStrayErrors, writeLog, writeState } from "./io.ts";
 import { createRolloutServer, type RolloutServerOptions } from "./rollout-server.ts";
 
 /**
@@ -11,7 +11,7 @@ import { createRolloutServer, type RolloutServerOptions } from "./rollout-server
  * await serveRollout({ backend: new LocalBackend({ workflow: Translate, grader: ExactMatch }) });
  */
 export async function serveRollout(options: RolloutServerOptions): Promise<void> {
-  const { log = writeLog } = options;
+  const { log = writeLog, log: say = writeState } = options;
   const server = await createRolloutServer(options)
     .listen()
     .catch((error: unknown) => {
@@ -20,7 +20,7 @@ export async function serveRollout(options: RolloutServerOptions): Promise<void>
       return exitProcess(1);
     });
   const { workflow, grader } = options.backend.health();
-  log(`Rollout server on ${server.url}: ${workflow}, ${grader ?? "no grader"}`);
+  say(`Rollout server on ${server.url}: ${workflow}, ${grader ?? "no grader"}`);
   surviveStrayErrors((error) => {
     const text = error instanceof Error ? (error.stack ?? error.message) : errorMessage(error);
     log(`Something was thrown that no workflow or grader waited for; is an await missing? ${text}`);
@@ -29,7 +29,7 @@ export async function serveRollout(options: RolloutServerOptions): Promise<void>
   onStopSignal(() => {
     if (stopping) exitProcess(1);
     stopping = true;
-    log("Stopping: rollouts under way have ten seconds to finish.");
+    say("Stopping: rollouts under way have ten seconds to finish.");
     void server.close().then(() => exitProcess(0));
   });
 }

@@ -25,16 +25,18 @@ export async function startRollout(
       _OSMOSIS_ROLLOUT_SERVER_TOKEN: token,
       ...environment,
     },
-    stdio: ["ignore", "ignore", "pipe"],
+    stdio: ["ignore", "pipe", "pipe"],
   });
   const ended = once(child, "exit");
   const said: string[] = [];
   const url = await new Promise<string>((resolve, reject) => {
-    createInterface({ input: child.stderr }).on("line", (line) => {
-      said.push(line);
-      const match = /Rollout server on (\S+?):? /.exec(line);
-      if (match?.[1] !== undefined) resolve(match[1]);
-    });
+    for (const input of [child.stdout, child.stderr]) {
+      createInterface({ input }).on("line", (line) => {
+        said.push(line);
+        const match = /Rollout server on (\S+?):? /.exec(line);
+        if (match?.[1] !== undefined) resolve(match[1]);
+      });
+    }
     void ended.then(() => reject(new Error(`the rollout server ended: ${said.join("\n")}`)));
   });
   return {
