@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { z } from "zod";
+import { createPromises, type Result } from "./promises.ts";
 import { startTrainerServer, type TrainerServer } from "./testing.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
@@ -25,6 +26,8 @@ async function call(path: string, json: object) {
   return { status: response.status, body: z.looseObject({}).parse(await response.json()) };
 }
 
+const Promised = z.looseObject({ model_id: z.string(), request_id: z.string() });
+
 async function newSession(): Promise<string> {
   const { body } = await call("/create_session", {});
   return z.object({ session_id: z.string() }).parse(body).session_id;
@@ -46,6 +49,53 @@ test("more stop texts than can be looked for are refused", async () => {
       body: { code: "VALIDATION", field: expect.stringMatching(/^sampling_params\.stop/) },
     });
   }
+});
+
+test("a number that was used for another request is refused, and the first one stays what it is", async () => {
+  const session_id = await newSession();
+  const wanted = {
+    session_id,
+    model_seq_id: 0,
+    base_model: "osmosis/tiny",
+    lora_config: { rank: 4, seed: 1 },
+  };
+  const started = await call("/create_model", wanted);
+  const { model_id, request_id: made } = Promised.parse(started.body);
+  await call("/retrieve_future", { request_id: made });
+  expect((await call("/create_model", { ...wanted, lora_config: { rank: 8 } })).status).toBe(409);
+  const step = { model_id, seq_id: 1, adam_params: { learning_rate: 0.1 } };
+  const first = await call("/optim_step", step);
+  expect(await call("/optim_step", { ...step, adam_params: { learning_rate: 0.2 } })).toMatchObject({
+    status: 409,
+    body: { code: "CONFLICT", hint: expect.stringContaining("next number") },
+  });
+  expect((await call("/save_weights", { model_id, seq_id: 1 })).status).toBe(409);
+  expect(await call("/optim_step", step)).toEqual(first);
+  const { request_id } = Promised.parse(first.body);
+  expect((await call("/retrieve_future", { request_id })).body).toMatchObject({ type: "optim_step" });
+});
+
+test("requests that wait may not fill the memory, but for the one that the others wait for", async () => {
+  const promises = createPromises({
+    now: () => new Date(),
+    log: () => {},
+    maxPending: { count: 10, bytes: 1000 },
+  });
+  const { promise, resolve } = Promise.withResolvers<Result>();
+  const start = (id: string, more: { owner?: string; isDue?: boolean } = {}) =>
+    promises.start({ id, owner: "ada", request: { text: "x".repeat(400) }, ...more }, () => promise);
+  start("1");
+  start("2");
+  expect(() => start("3")).toThrow(expect.objectContaining({ code: "RATE_LIMITED" }));
+  start("1");
+  start("3", { owner: "bob" });
+  start("4", { isDue: true });
+  resolve({ body: {} });
+  const signal = new AbortController().signal;
+  for (const id of ["1", "2", "4"]) {
+    expect(await promises.wait(id, "ada", 10_000, signal)).toMatchObject({ type: "done" });
+  }
+  start("5");
 });
 
 test("whoever opens too many sessions is told when to try again", async () => {

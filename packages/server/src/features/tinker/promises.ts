@@ -1,10 +1,11 @@
+import { createHash } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
 import type { Log } from "../../platform.ts";
 import { TurnNeverCame } from "./sequence.ts";
 
-/** Requests that one person may have under way. */
-const MAX_PENDING = 2048;
+/** What one person may have under way, together: a request is in memory until its turn has come. */
+const MAX_PENDING = { count: 2048, bytes: 512 * 1024 * 1024 };
 
 /** What a promise ends with. `protobuf` gives the same content for whoever asked for it. */
 export type Result = { readonly body: object; readonly protobuf?: () => Uint8Array };
@@ -21,6 +22,7 @@ export type Outcome =
 
 type Entry = {
   readonly owner: string;
+  readonly fingerprint: string;
   readonly settled: Promise<void>;
   outcome: Outcome;
   /** When it is forgotten, in milliseconds; undefined while it is under way. */
@@ -36,29 +38,66 @@ const KEEP_MS = 15 * 60_000;
 const KEEP_SENT_MS = 60_000;
 
 /** Work under way and its results, by an id that the request determines: the same request is the same promise. */
-export function createPromises({ now, log }: { readonly now: () => Date; readonly log: Log }) {
+export function createPromises({
+  now,
+  log,
+  maxPending = MAX_PENDING,
+}: {
+  readonly now: () => Date;
+  readonly log: Log;
+  readonly maxPending?: { readonly count: number; readonly bytes: number };
+}) {
   const entries = new Map<string, Entry>();
+  /** By their owners, what is under way. */
+  const pending = new Map<string, { count: number; bytes: number }>();
 
   return {
-    has: (id: string): boolean => entries.get(id)?.isRepeatable === false,
-
     /**
-     * Starts a task under a new id; its failure is a result, too.
+     * Starts the task of a request, unless it was started before; its failure is a result, too. One that is due is
+     * started however much its owner has under way: what waits may wait for it.
      *
-     * @throws OsmosisError `RATE_LIMITED` when its owner has too many under way.
+     * @throws OsmosisError `CONFLICT` when the id belongs to another request; `RATE_LIMITED` when its owner has too much
+     * under way.
      */
-    start(id: string, owner: string, task: () => Promise<Result>): void {
-      const pending = [...entries.values()].filter(
-        (one) => one.forgetAt === undefined && one.owner === owner,
-      );
-      if (pending.length >= MAX_PENDING) {
-        throw new OsmosisError("RATE_LIMITED", `You have ${pending.length} requests under way.`, {
-          hint: "Wait for some of them to end.",
+    start(
+      {
+        id,
+        owner,
+        request,
+        isDue = false,
+      }: {
+        readonly id: string;
+        readonly owner: string;
+        readonly request: object;
+        readonly isDue?: boolean;
+      },
+      task: () => Promise<Result>,
+    ): void {
+      const { fingerprint, sizeBytes } = measured(request);
+      const known = entries.get(id);
+      if (known?.isRepeatable === false) {
+        if (known.fingerprint === fingerprint) return;
+        throw new OsmosisError("CONFLICT", `The number of the request ${id} was used for another request.`, {
+          hint: "Repeat a request as it was, or give it the next number.",
         });
       }
+      const own = pending.get(owner) ?? { count: 0, bytes: 0 };
+      if (!isDue && (own.count >= maxPending.count || own.bytes + sizeBytes > maxPending.bytes)) {
+        throw new OsmosisError(
+          "RATE_LIMITED",
+          `You have ${own.count} requests of ${Math.ceil(own.bytes / 1024 ** 2)} MiB under way.`,
+          { hint: "Wait for some of them to end." },
+        );
+      }
+      own.count += 1;
+      own.bytes += sizeBytes;
+      pending.set(owner, own);
       const settle = (outcome: Outcome) => {
         entry.outcome = outcome;
         entry.forgetAt = now().getTime() + KEEP_MS;
+        own.count -= 1;
+        own.bytes -= sizeBytes;
+        if (own.count === 0) pending.delete(owner);
       };
       const run = async () => {
         // First the entry, then the work: a task that fails at once would find none.
@@ -72,6 +111,7 @@ export function createPromises({ now, log }: { readonly now: () => Date; readonl
       };
       const entry: Entry = {
         owner,
+        fingerprint,
         outcome: { type: "pending" },
         forgetAt: undefined,
         isRepeatable: false,
@@ -111,4 +151,10 @@ export function createPromises({ now, log }: { readonly now: () => Date; readonl
     log({ level: "error", message: `A request of the trainer failed: ${errorMessage(error)}` });
     return { error: "The trainer failed to answer this request; its log has the cause.", category: "server" };
   }
+}
+
+/** Tells a request from others, and how long its JSON is. */
+function measured(request: object): { fingerprint: string; sizeBytes: number } {
+  const text = JSON.stringify(request);
+  return { fingerprint: createHash("sha256").update(text).digest("base64"), sizeBytes: text.length };
 }

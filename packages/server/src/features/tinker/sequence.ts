@@ -32,6 +32,9 @@ export function createSequence({ now }: { readonly now: () => Date }) {
     /** Whether the task with this number has been let through before. */
     isPast: (number: number): boolean => number < next,
 
+    /** Whether it is this number's turn. */
+    isDue: (number: number): boolean => number === next,
+
     run<T>(number: number, task: () => Promise<T>): Promise<T> {
       if (closed !== undefined) return Promise.reject(closed);
       if (number < next || number > next + MAX_AHEAD) {

@@ -73,24 +73,26 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
   }, SWEEP_MS);
   timer.unref();
 
-  /** Runs a task of a model in its turn. */
-  function submit(model: LiveModel, seqId: number, task: () => Promise<Result>): Started {
-    const id = `${model.id}:${seqId}`;
-    if (!promises.has(id)) {
-      const isPast = model.sequence.isPast(seqId);
-      promises.start(id, model.session.owner, () => {
-        if (!isPast) return model.sequence.run(seqId, task);
-        throw new OsmosisError("VALIDATION", `Request ${seqId} was executed; its result is no longer kept.`);
-      });
-    }
-    return { request_id: id, model_id: model.id };
+  /** Runs a request's task in its turn. */
+  function submit(
+    { id: model_id, session, sequence }: LiveModel,
+    request: { readonly seq_id: number },
+    task: () => Promise<Result>,
+  ): Started {
+    const { seq_id: seqId } = request;
+    const id = `${model_id}:${seqId}`;
+    const isPast = sequence.isPast(seqId);
+    promises.start({ id, owner: session.owner, request, isDue: sequence.isDue(seqId) }, () => {
+      if (!isPast) return sequence.run(seqId, task);
+      throw new OsmosisError("VALIDATION", `Request ${seqId} was executed; its result is no longer kept.`);
+    });
+    return { request_id: id, model_id };
   }
 
   /** Makes a model whose first request is number 1; making it is number 0, whose answer is `body` with the model's id. */
   function startModel(
     session: Session,
-    modelSeqId: number,
-    body: object,
+    { request, modelSeqId, body }: { request: object; modelSeqId: number; body: object },
     made: () => Promise<{
       readonly base: BaseFolder;
       readonly method: TrainMethod;
@@ -101,29 +103,27 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
   ): Started {
     const id = `${session.id}:train:${modelSeqId}`;
     const promise = `${id}:0`;
-    if (!promises.has(promise)) {
-      // Its promise may be forgotten while the model is there.
-      const known = session.models.get(id);
-      promises.start(promise, session.owner, async () => {
-        if (known !== undefined) {
-          await known.opened;
-          return { body: { ...body, model_id: id } };
-        }
-        const { base, method, seed, source, state } = await made();
-        const model = sessions.addModel(session, { id, base, method, seed }, async () => {
-          const opened = await host.createModel(source, { method, seed });
-          try {
-            if (state !== undefined) await opened.loadState(state);
-          } catch (error) {
-            await opened[Symbol.asyncDispose]();
-            throw error;
-          }
-          return opened;
-        });
-        await model.opened;
+    // Its promise may be forgotten while the model is there.
+    const known = session.models.get(id);
+    promises.start({ id: promise, owner: session.owner, request }, async () => {
+      if (known !== undefined) {
+        await known.opened;
         return { body: { ...body, model_id: id } };
+      }
+      const { base, method, seed, source, state } = await made();
+      const model = sessions.addModel(session, { id, base, method, seed }, async () => {
+        const opened = await host.createModel(source, { method, seed });
+        try {
+          if (state !== undefined) await opened.loadState(state);
+        } catch (error) {
+          await opened[Symbol.asyncDispose]();
+          throw error;
+        }
+        return opened;
       });
-    }
+      await model.opened;
+      return { body: { ...body, model_id: id } };
+    });
     return { request_id: promise, model_id: id };
   }
 
@@ -161,7 +161,8 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
 
     createModel(owner: string, wanted: TinkerCreateModel): Started {
       const session = sessions.get(owner, wanted.session_id);
-      return startModel(session, wanted.model_seq_id, { type: "create_model" }, async () => {
+      const body = { type: "create_model" };
+      return startModel(session, { request: wanted, modelSeqId: wanted.model_seq_id, body }, async () => {
         const lora = wanted.lora_config;
         const method: TrainMethod = lora == null ? { type: "full" } : adapterOf(lora);
         const base = await baseModels.open(wanted.base_model);
@@ -173,12 +174,10 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
     unloadModel(owner: string, modelId: string): Started {
       const model = sessions.model(owner, modelId);
       const id = `${modelId}:unload`;
-      if (!promises.has(id)) {
-        promises.start(id, owner, async () => {
-          await sessions.closeModel(model);
-          return { body: { type: "unload_model", model_id: modelId } };
-        });
-      }
+      promises.start({ id, owner, request: {} }, async () => {
+        await sessions.closeModel(model);
+        return { body: { type: "unload_model", model_id: modelId } };
+      });
       return { request_id: id, model_id: modelId };
     },
 
@@ -203,7 +202,7 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
 
     forwardBackward(owner: string, request: TinkerForwardBackward): Started {
       const model = sessions.model(owner, request.model_id);
-      return submit(model, request.seq_id, async () => {
+      return submit(model, request, async () => {
         const { data, loss_fn, loss_fn_config } = request.forward_backward_input;
         const { loss, temperature } = lossOf(loss_fn, loss_fn_config);
         const data_B = data.map((datum, index) => datumOf(datum, index, loss));
@@ -216,12 +215,10 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
       });
     },
 
-    optimStep(
-      owner: string,
-      { model_id, seq_id, adam_params: adam }: z.output<typeof TinkerOptimStep>,
-    ): Started {
-      const model = sessions.model(owner, model_id);
-      return submit(model, seq_id, async () => {
+    optimStep(owner: string, request: z.output<typeof TinkerOptimStep>): Started {
+      const model = sessions.model(owner, request.model_id);
+      const { adam_params: adam } = request;
+      return submit(model, request, async () => {
         const { gradNorm, updated } = await (
           await model.opened
         ).optimStep({
@@ -240,7 +237,7 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
 
     saveWeights(owner: string, wanted: z.output<typeof TinkerSaveWeights>): Started {
       const model = sessions.model(owner, wanted.model_id);
-      return submit(model, wanted.seq_id, async () => {
+      return submit(model, wanted, async () => {
         const opened = await model.opened;
         const name = wanted.path ?? `step-${wanted.seq_id}`;
         const meta = metaOf(model, "weights", name);
@@ -255,7 +252,7 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
     saveForSampler(owner: string, wanted: z.output<typeof TinkerSaveForSampler>): Started {
       const model = sessions.model(owner, wanted.model_id);
       const { session, base, method } = model;
-      return submit(model, wanted.seq_id, async () => {
+      return submit(model, wanted, async () => {
         const opened = await model.opened;
         if (wanted.path != null) {
           const meta = metaOf(model, "sampler_weights", wanted.path);
@@ -287,7 +284,7 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
       };
       if (wanted.session_id != null && wanted.model_seq_id != null) {
         const session = sessions.get(owner, wanted.session_id);
-        return startModel(session, wanted.model_seq_id, body, async () => {
+        return startModel(session, { request: wanted, modelSeqId: wanted.model_seq_id, body }, async () => {
           const { base, method, source, state } = await find();
           const start = { base, method, seed: randomInt(2 ** 31) };
           return wanted.optimizer
@@ -302,7 +299,7 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
         );
       }
       const model = sessions.model(owner, wanted.model_id);
-      return submit(model, wanted.seq_id, async () => {
+      return submit(model, { ...wanted, seq_id: wanted.seq_id }, async () => {
         const { base, method, source, state } = await find();
         if (base.name !== model.base.name || JSON.stringify(method) !== JSON.stringify(model.method)) {
           throw new OsmosisError(
@@ -335,14 +332,16 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
       if (request.sampling_session_id != null) {
         const { id, session, source } = sessions.sampling(owner, request.sampling_session_id);
         const promise = `${id}:${request.seq_id ?? randomUUID()}`;
-        if (!promises.has(promise)) {
-          promises.start(promise, owner, () => sampleFrom(host, source, request, session.closing.signal));
-        }
+        promises.start({ id: promise, owner, request }, () =>
+          sampleFrom(host, source, request, session.closing.signal),
+        );
         return startedSample(promise, request);
       }
       const { source } = await samplingSource(owner, request);
       const promise = `sample:${randomUUID()}`;
-      promises.start(promise, owner, () => sampleFrom(host, source, request, stopping.signal));
+      promises.start({ id: promise, owner, request }, () =>
+        sampleFrom(host, source, request, stopping.signal),
+      );
       return startedSample(promise, request);
     },
 
