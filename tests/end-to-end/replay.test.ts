@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { trainingRoutes } from "@osmosis/protocol";
@@ -157,7 +158,14 @@ test("a LoRA checkpoint that was merged with its base answers as the platform's 
   await trainingEnd(platform.client, name);
   const checkpoint = `${name}-step-2`;
   const folder = join(platform.workspace, "../merged");
-  await platform.answerOf("model", "download", checkpoint, "--merge", "-o", folder);
+  const { resource: downloaded } = await platform.answerOf(
+    "model",
+    "download",
+    checkpoint,
+    "--merge",
+    "-o",
+    folder,
+  );
   expect((await readdir(folder)).toSorted()).toEqual([
     "config.json",
     "generation_config.json",
@@ -165,6 +173,21 @@ test("a LoRA checkpoint that was merged with its base answers as the platform's 
     "tokenizer.json",
     "tokenizer_config.json",
   ]);
+  // What the answer lists is what lies there.
+  const weights = await readFile(join(folder, "model.safetensors"));
+  expect(downloaded).toMatchObject({
+    files: [
+      { name: "config.json" },
+      { name: "generation_config.json" },
+      {
+        name: "model.safetensors",
+        size_bytes: weights.length,
+        sha256: createHash("sha256").update(weights).digest("hex"),
+      },
+      { name: "tokenizer.json" },
+      { name: "tokenizer_config.json" },
+    ],
+  });
   await platform.answerOf("model", "import", folder, "--name", "my/merged");
   const outcomes = [];
   for (const model of [checkpoint, "my/merged"]) {

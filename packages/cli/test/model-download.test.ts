@@ -136,6 +136,27 @@ test("what lies beside the folder from another checkpoint does not get into it",
   expect((await readFile(join(folder, "adapter_model.safetensors"))).equals(WEIGHTS)).toBe(true);
 });
 
+test("a merge that failed leaves nothing in the folder of the checkpoint alone", async () => {
+  const folder = join(platform.folder, "models/merged");
+  // The weights of this checkpoint are noise.
+  expect((await download([`${run}-step-1`, "--merge", "-o", folder])).code).toBe(1);
+  expect((await readdir(`${folder}.partial`)).toSorted()).toContain("adapter");
+  expect((await download([`${run}-step-1`, "-o", folder])).code).toBe(0);
+  expect((await readdir(folder)).toSorted()).toEqual(["adapter_config.json", "adapter_model.safetensors"]);
+});
+
+test("what the file system refuses is told with its path, and is no fault of osmosis", async () => {
+  await writeFile(join(platform.folder, "file"), "");
+  const isFile = await download([`${run}-step-1`, "-o", join(platform.folder, "file"), "--overwrite"]);
+  expect(errorOf(isFile)).toMatchObject({ code: "CONFLICT", message: expect.stringContaining("is a file") });
+  const beneath = await download([`${run}-step-1`, "-o", join(platform.folder, "file/model")]);
+  expect(errorOf(beneath)).toMatchObject({
+    code: "STORAGE",
+    message: expect.stringContaining(join(platform.folder, "file")),
+    hint: "Check the path.",
+  });
+});
+
 test("bytes that are damaged on the platform are not taken for the checkpoint", async () => {
   const stored = join(platform.folder, "data/blobs/blobs/runs~", `${runId}~`, "files~/checkpoints~/2~");
   const blobs = join(stored, "adapter_config.json~");

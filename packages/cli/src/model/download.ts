@@ -7,7 +7,7 @@ import { formatBytes } from "../output/format.ts";
 import type { Field, OperationResult } from "../output/result.ts";
 import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
-import { downloadFile } from "./file-download.ts";
+import { downloadFile, sha256Of } from "./file-download.ts";
 
 export type DownloadModelOptions = {
   readonly output?: string;
@@ -53,8 +53,7 @@ export async function downloadModel(
   await fetchFiles(context, session, { model, wanted, folder: partial });
   if (isMerged) await merge(context, model, partial);
   await putInPlace(partial, folder);
-  const files = wanted.map(({ name: file, size_bytes, sha256 }) => ({ name: file, size_bytes, sha256 }));
-  const bytes = files.reduce((sum, file) => sum + file.size_bytes, 0);
+  const bytes = wanted.reduce((sum, file) => sum + file.size_bytes, 0);
   return {
     kind: "operation",
     operation: "model.download",
@@ -69,7 +68,9 @@ export async function downloadModel(
       method: isMerged ? "full" : model.method,
       base_model: model.base_model,
       bytes_downloaded: bytes,
-      files,
+      files: isMerged
+        ? await filesIn(folder)
+        : wanted.map(({ name: file, size_bytes, sha256 }) => ({ name: file, size_bytes, sha256 })),
     },
     extras: workspaceExtras(session.workspace),
   };
@@ -152,9 +153,11 @@ async function fetchFiles(
 /** Deletes what an earlier download of another checkpoint left. */
 async function keepOnly(folder: string, names: readonly string[]): Promise<void> {
   const wanted = new Set(names.map((name) => join(folder, name)));
-  for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
+  // Folders after what they held: those of a merge that was interrupted are empty then.
+  for (const entry of (await readdir(folder, { recursive: true, withFileTypes: true })).reverse()) {
     const path = join(entry.parentPath, entry.name);
-    if (!entry.isDirectory() && !wanted.has(path)) await rm(path, { force: true });
+    if (entry.isDirectory()) await rmdir(path).catch(() => {});
+    else if (!wanted.has(path)) await rm(path, { force: true });
   }
 }
 
@@ -168,6 +171,15 @@ async function merge(context: Context, model: Model, folder: string): Promise<vo
   for (const name of await readdir(merged)) await rename(join(merged, name), join(folder, name));
   for (const name of ["base", "adapter", "merged"])
     await rm(join(folder, name), { recursive: true, force: true });
+}
+
+async function filesIn(folder: string): Promise<Omit<Wanted, "presigned_url">[]> {
+  return await Promise.all(
+    (await readdir(folder)).toSorted().map(async (name) => {
+      const path = join(folder, name);
+      return { name, size_bytes: (await stat(path)).size, sha256: await sha256Of(path) };
+    }),
+  );
 }
 
 function refusal(status: number, name: string): OsmosisError {
@@ -188,14 +200,19 @@ const MODEL_FILE = /\.(json|safetensors|jinja|txt|model)$/;
 async function refuseOccupied(folder: string, overwrite: boolean): Promise<void> {
   const found = await stat(folder).catch(() => undefined);
   if (found === undefined) return;
-  const names = found.isDirectory() ? await readdir(folder) : undefined;
-  if (names?.length === 0) return;
+  if (!found.isDirectory()) {
+    throw new OsmosisError("CONFLICT", `${folder} is a file, not a folder.`, {
+      hint: "Name another folder with -o.",
+    });
+  }
+  const names = await readdir(folder);
+  if (names.length === 0) return;
   if (!overwrite) {
     throw new OsmosisError("CONFLICT", `${folder} exists.`, {
       hint: "Add --overwrite to replace it, or name another folder with -o.",
     });
   }
-  if (names?.every((name) => MODEL_FILE.test(name)) === true) return;
+  if (names.every((name) => MODEL_FILE.test(name))) return;
   throw new OsmosisError("CONFLICT", `${folder} holds more than a model; it is not replaced.`, {
     hint: "Name another folder with -o.",
   });

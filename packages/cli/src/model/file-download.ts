@@ -38,7 +38,7 @@ const MAX_REDIRECTS = 5;
  */
 export async function downloadFile(file: RemoteFile, path: string, download: Download): Promise<void> {
   if ((await sizeOf(path)) !== undefined) {
-    if (file.sha256 === undefined || (await digest(path, createHash("sha256"))) === file.sha256) return;
+    if (file.sha256 === undefined || (await sha256Of(path)) === file.sha256) return;
     await rm(path, { force: true });
   }
   await mkdir(dirname(path), { recursive: true });
@@ -141,7 +141,7 @@ async function check(
   if (total !== undefined && size < total) throw brokenOff(file, `${size} of ${total} bytes arrived`);
   const found = {
     size: total === undefined || size === total,
-    sha256: sha256 === undefined || (await digest(partial, createHash("sha256"))) === sha256,
+    sha256: sha256 === undefined || (await sha256Of(partial)) === sha256,
     gitSha1:
       gitSha1 === undefined ||
       (await digest(partial, createHash("sha1").update(`blob ${size}\0`))) === gitSha1,
@@ -214,6 +214,10 @@ function totalOf(response: Response, linkedSize: number | undefined): number | u
 /** `W/"abc"` and `"abc"` mean abc. */
 function unquote(etag: string | null): string | undefined {
   return etag?.replace(/^W\//, "").replaceAll('"', "");
+}
+
+export async function sha256Of(path: string): Promise<string> {
+  return await digest(path, createHash("sha256"));
 }
 
 async function digest(path: string, hash: Hash): Promise<string> {

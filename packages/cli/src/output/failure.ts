@@ -29,12 +29,37 @@ function failureOf(error: unknown): Failure {
   if (error instanceof UsageError) {
     return { code: "VALIDATION", message: error.message, hint: error.hint, details: {} };
   }
+  if (isFileError(error)) {
+    return { code: "STORAGE", message: `${error.message}.`, hint: fileRemedy(error.code), details: {} };
+  }
   return {
     code: "INTERNAL",
     message: errorMessage(error),
     hint: "This is a fault of osmosis. Run again with OSMOSIS_DEBUG=1 to see where it happened.",
     details: {},
   };
+}
+
+const WRONG_PATH = ["ENOENT", "ENOTDIR", "EISDIR", "EEXIST", "ENAMETOOLONG"];
+const FORBIDDEN = ["EACCES", "EPERM", "EROFS"];
+const FULL = ["ENOSPC", "EDQUOT", "EFBIG"];
+const FILE_ERRORS: ReadonlySet<string> = new Set([...WRONG_PATH, ...FORBIDDEN, ...FULL]);
+
+/** What the file system refuses, for a path that somebody named or a disk that is theirs. */
+export function isFileError(error: unknown): error is Error & { readonly code: string } {
+  return (
+    error instanceof Error &&
+    "syscall" in error &&
+    "code" in error &&
+    typeof error.code === "string" &&
+    FILE_ERRORS.has(error.code)
+  );
+}
+
+function fileRemedy(code: string): string {
+  if (FULL.includes(code)) return "Free some space, and run the command again.";
+  if (FORBIDDEN.includes(code)) return "Name another path, or ask for the right to use this one.";
+  return "Check the path.";
 }
 
 /** The error envelope of `--json`, one line. */

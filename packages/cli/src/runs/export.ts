@@ -12,6 +12,7 @@ import {
   type ExportQuery,
 } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
+import { isFileError } from "../output/failure.ts";
 import { formatBytes, formatCount } from "../output/format.ts";
 import type { OperationResult } from "../output/result.ts";
 import { openWorkspaceSession, workspaceStream } from "../platform/session.ts";
@@ -94,11 +95,6 @@ function brokenOff(name: string, why: string): OsmosisError {
   return new OsmosisError("NETWORK", `The export of ${name} broke off: ${why}.`, {
     hint: "Nothing was written. Run it again.",
   });
-}
-
-/** What the file system refuses says itself what it is. */
-function isFileError(error: unknown): boolean {
-  return error instanceof Error && "syscall" in error && "path" in error;
 }
 
 async function targetOf(cwd: string, output: string | undefined, fileName: string): Promise<string> {
