@@ -69,6 +69,11 @@ describe("a wrong call exits with 2", () => {
     ["an unknown command gets one suggestion", "datset", "Did you mean `osmosis dataset`?"],
     ["an unknown subcommand gets one suggestion", "dataset uplod", "Did you mean `osmosis dataset upload`?"],
     ["a command that moved is named", "login", "Did you mean `osmosis auth login`?"],
+    [
+      "so does one of a command that has work of its own",
+      "worker lst",
+      "Did you mean `osmosis worker list`?",
+    ],
     ["an unknown option gets one suggestion", "dataset list --lmit 3", "Did you mean --limit?"],
     ["a number out of range says the range", "dataset list --limit 99", "from 1 to 50"],
     ["a missing argument is named", "dataset upload", "'file'"],

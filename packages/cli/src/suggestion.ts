@@ -21,7 +21,9 @@ export function suggest(error: CommanderError, program: Command, words: readonly
     at = next;
   }
   const path = fullName(at);
-  const wrong = /'([^']+)'/.exec(error.message)?.[1] ?? "";
+  // A command that can do without a subcommand takes a mistyped one for an argument too many.
+  const pattern = error.code === "commander.excessArguments" ? /but got \d+: ([^,]+)[,.]/ : /'([^']+)'/;
+  const wrong = pattern.exec(error.message)?.[1] ?? "";
   if (error.code === "commander.unknownCommand" || error.code === "commander.excessArguments") {
     const names = at.commands.map((command) => command.name());
     const moved = at === program ? KNOWN_ELSEWHERE[wrong] : undefined;

@@ -14,7 +14,7 @@ export function addTrainer(program: Command, run: Run): void {
     .command("create")
     .description("make an API key; it is shown once")
     .option("--name <name>", "what you recognise it by in the list", "Tinker API key")
-    .option("--days <n>", "how long it works (1-3650)", wholeNumber(1, 3650))
+    .option("--days <n>", "how long it works (1-3650)", wholeNumber(1, 3650), 365)
     .addHelpText(
       "after",
       examples(
@@ -24,7 +24,7 @@ export function addTrainer(program: Command, run: Run): void {
       ),
     )
     .action(
-      run(async (context, options: { name: string; days?: number }) =>
+      run(async (context, options: { name: string; days: number }) =>
         (await import("../trainer/keys.ts")).createKey(context, options),
       ),
     );

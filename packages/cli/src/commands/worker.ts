@@ -17,7 +17,7 @@ export function addWorker(program: Command, run: Run): void {
     .option("--token-file <file>", "holds the worker token that the platform's owner made")
     .option(
       "--data <folder>",
-      "keeps downloads and what is under way (default: joined-worker beside the data)",
+      "keeps downloads and what is under way (default: .osmosis/joined-worker in a source checkout, else ~/.local/share/osmosis/joined-worker)",
     )
     .option("--name <name>", "what the platform calls it (default: this machine's name with a suffix)")
     .option("--threads <n>", "threads that compute (default: 2)", wholeNumber(1, 256))
@@ -50,7 +50,7 @@ export function addWorker(program: Command, run: Run): void {
     .command("create")
     .description("make a worker token; it is shown once")
     .option("--name <name>", "what you recognise it by in the list", "worker")
-    .option("--save-to <file>", "write the token into a new file that only you can read, and show it not")
+    .option("--save-to <file>", "write the token into a new file that only you can read, and do not show it")
     .addHelpText(
       "after",
       examples(

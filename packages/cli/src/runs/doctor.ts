@@ -32,7 +32,7 @@ export function findingsTable({ name, findings }: Diagnosis): { title: string; t
     {
       title: `Findings (osmosis train doctor ${name} says what to do)`,
       table: {
-        headers: ["", "RULE", "FINDING"],
+        headers: ["SEVERITY", "RULE", "FINDING"],
         rows: findings.map(({ severity, rule, title }) => [severity, rule, title]),
       },
     },

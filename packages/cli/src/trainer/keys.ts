@@ -8,12 +8,11 @@ import { openSession } from "../platform/session.ts";
 /** The key is part of what is printed: nobody can ask for it again. */
 export async function createKey(
   context: Context,
-  options: { readonly name: string; readonly days?: number },
+  options: { readonly name: string; readonly days: number },
 ): Promise<OperationResult> {
   const { client } = await openSession(context);
   const { name, days } = options;
-  const body = { name, ...(days === undefined ? {} : { expires_in_days: days }) };
-  const created = await client.call(trainerKeyRoutes.create, { body });
+  const created = await client.call(trainerKeyRoutes.create, { body: { name, expires_in_days: days } });
   return {
     kind: "operation",
     operation: "trainer.key.create",

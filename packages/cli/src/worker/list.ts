@@ -27,5 +27,5 @@ export async function listWorkers(context: Context): Promise<ListResult> {
 function workText(work: WorkerInfo["holds"][number]): string {
   return work.type === "run"
     ? `${work.kind} ${work.run_name}`
-    : `${work.rollouts_left} rollouts of ${work.run_name}`;
+    : `${work.rollouts_left} ${work.rollouts_left === 1 ? "rollout" : "rollouts"} of ${work.run_name}`;
 }

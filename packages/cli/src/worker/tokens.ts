@@ -15,7 +15,7 @@ export async function createToken(
   const { client, platformUrl } = await openSession(context);
   const file = options.saveTo === undefined ? undefined : resolve(context.io.cwd, options.saveTo);
   // Before there is a token that would be lost.
-  if (file !== undefined) await save(file, "");
+  if (file !== undefined) await reserve(file);
   const { token, ...created } = await client
     .call(workersRoutes.createToken, { body: { name: options.name } })
     .catch(async (error: unknown) => {
@@ -41,9 +41,9 @@ export async function createToken(
 }
 
 /** @throws OsmosisError `CONFLICT` for a file that exists, `STORAGE` for one that cannot be written. */
-async function save(file: string, text: string): Promise<void> {
+async function reserve(file: string): Promise<void> {
   try {
-    await writeFile(file, text, { mode: 0o600, flag: "wx" });
+    await writeFile(file, "", { mode: 0o600, flag: "wx" });
   } catch (error) {
     const exists = error instanceof Error && "code" in error && error.code === "EEXIST";
     throw new OsmosisError(
