@@ -19,7 +19,7 @@ import { createContext, type Context, type OutputMode } from "./context.ts";
 import { withDotenv } from "./dotenv.ts";
 import { Interrupted, type Io } from "./io.ts";
 import { failureJson, failureText, UsageError } from "./output/failure.ts";
-import { renderJson, renderPlain, renderRich } from "./output/render.ts";
+import { render } from "./output/render.ts";
 import type { Result } from "./output/result.ts";
 import { createStyle } from "./output/style.ts";
 
@@ -46,8 +46,8 @@ export async function runCli(io: Io): Promise<number> {
     const program = createProgram(
       (work) =>
         async (...args) => {
-          const result = await work(createCommandContext(io, root, mode), ...args);
-          io.stdout.write(render(result, mode, io));
+          const context = createCommandContext(io, root, mode);
+          io.stdout.write(render(await work(context, ...args), context));
         },
       io,
     );
@@ -77,12 +77,6 @@ function createCommandContext(io: Io, root: RootOptions, mode: OutputMode): Cont
     style: createStyle(io.stdout.isTerminal, io.env),
     errorStyle: createStyle(io.stderr.isTerminal, io.env),
   });
-}
-
-function render(result: Result, mode: OutputMode, io: Io): string {
-  if (mode === "json") return renderJson(result);
-  if (mode === "plain") return renderPlain(result);
-  return renderRich(result, createStyle(io.stdout.isTerminal, io.env), io.stdout.columns());
 }
 
 function createProgram(run: Run, io: Io): Command {

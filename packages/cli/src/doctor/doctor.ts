@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import { OsmosisError } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
-import { renderPlain, renderRich } from "../output/render.ts";
+import { render } from "../output/render.ts";
 import type { DetailResult } from "../output/result.ts";
 import { findGitRoot, readIdentity } from "../workspace/workspace.ts";
 import { checkWorkspace, type Check } from "./checks.ts";
@@ -20,7 +20,7 @@ export async function doctor(
   path: string | undefined,
   options: { readonly fix?: boolean },
 ): Promise<DetailResult> {
-  const { io, style } = context;
+  const { io } = context;
   const folder = resolve(io.cwd, path ?? ".");
   const root = await findGitRoot(context, folder).catch(() => undefined);
   if (root === undefined) {
@@ -59,8 +59,7 @@ export async function doctor(
   };
   if (errors.length === 0) return result;
   // The whole picture first; the error that follows names only what is wrong.
-  if (context.mode === "rich") io.stdout.write(renderRich(result, style, io.stdout.columns()));
-  if (context.mode === "plain") io.stdout.write(renderPlain(result));
+  if (context.mode !== "json") io.stdout.write(render(result, context));
   throw new OsmosisError("VALIDATION", `The workspace ${root} is not complete.`, {
     hint: options.fix === true ? "Correct what is named above." : "Run `osmosis doctor --fix`.",
     details: { ...data, issues: errors.map((check) => `${check.name}: ${check.message}`) },

@@ -1,10 +1,17 @@
+import type { Context } from "../context.ts";
 import type { DetailResult, Field, ListResult, NextStep, OperationResult, Result } from "./result.ts";
 import { stringifyStrict } from "./strict-json.ts";
 import { displayWidth, printable, type Style } from "./style.ts";
 import { renderTable, renderTabs } from "./table.ts";
 
+/** A result for whoever reads it. */
+export function render(result: Result, { mode, style, io }: Context): string {
+  if (mode === "json") return renderJson(result);
+  return mode === "plain" ? renderPlain(result) : renderRich(result, style, io.stdout.columns());
+}
+
 /** The text of a result for a person: aligned tables, colours, next steps. */
-export function renderRich(result: Result, style: Style, columns: number): string {
+function renderRich(result: Result, style: Style, columns: number): string {
   switch (result.kind) {
     case "silent":
       return "";
@@ -41,7 +48,7 @@ export function renderRich(result: Result, style: Style, columns: number): strin
 }
 
 /** Low-noise lines without colours or headers, for a pipe. No stable schema: that is what `--json` is for. */
-export function renderPlain(result: Result): string {
+function renderPlain(result: Result): string {
   switch (result.kind) {
     case "silent":
       return "";
@@ -67,7 +74,7 @@ export function renderPlain(result: Result): string {
 }
 
 /** The envelope of a result, `schema_version` 1, in one line. */
-export function renderJson(result: Result): string {
+function renderJson(result: Result): string {
   if (result.kind === "silent") return "";
   const envelope = { ...("extras" in result ? result.extras : {}), schema_version: 1, ...bodyOf(result) };
   return `${stringifyStrict(envelope)}\n`;

@@ -3,7 +3,7 @@ import { OsmosisError } from "@osmosis/protocol";
 import type { QuickstartOptions } from "../commands/quickstart.ts";
 import type { Context } from "../context.ts";
 import { formatDuration } from "../output/format.ts";
-import { renderJson, renderPlain, renderRich } from "../output/render.ts";
+import { render } from "../output/render.ts";
 import type { NextStep, OperationResult, SilentResult } from "../output/result.ts";
 import { dataFolder, pathCommand } from "../up/data-folder.ts";
 import { createCommandRunner } from "./cli-child.ts";
@@ -203,9 +203,7 @@ function sayMeasurement(journal: Journal, measured: Measurement): void {
 }
 
 function renderIn(context: Context, result: OperationResult): string {
-  if (context.mode === "json") return renderJson(result);
-  if (context.mode === "plain") return renderPlain(result);
-  return `\n${renderRich(result, context.style, context.io.stdout.columns())}`;
+  return `${context.mode === "rich" ? "\n" : ""}${render(result, context)}`;
 }
 
 async function aborted(signal: AbortSignal): Promise<void> {

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { OsmosisError, replayRoutes, type Replay, type ReplayedStep } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import { UsageError } from "../output/failure.ts";
-import { renderJson, renderPlain, renderRich } from "../output/render.ts";
+import { render } from "../output/render.ts";
 import type { DetailResult, Table } from "../output/result.ts";
 import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
@@ -45,7 +45,8 @@ export async function replayStep(
       "RUN_FAILED",
       `The replay of step ${replay.step} of ${replay.training_run_name} ${replay.status}${replay.error === null ? "." : `: ${replay.error}`}`,
       {
-        hint: "Mend what it names, and run the command again.",
+        hint:
+          replay.error === null ? "Run the command again." : "Mend what it names, and run the command again.",
         details: { replay },
       },
     );
@@ -55,7 +56,7 @@ export async function replayStep(
   const [first] = unequal;
   if (first === undefined) return result;
   // The whole picture first; the error that follows names only what is wrong.
-  context.io.stdout.write(shown(result, context));
+  context.io.stdout.write(render(result, context));
   throw new OsmosisError(
     "VALIDATION",
     `${unequal.length === 1 ? `Step ${first.step} is` : `${unequal.length} steps, from step ${first.step} on, are`} not what ${unequal.length === 1 ? "it was" : "they were"} in ${replay.training_run_name}.`,
@@ -214,9 +215,4 @@ function stepsTable(steps: readonly ReplayedStep[]): Table {
 /** Every digit counts here. */
 function exact(value: number | undefined): string {
   return value === undefined ? "–" : String(value);
-}
-
-function shown(result: DetailResult, { mode, style, io }: Context): string {
-  if (mode === "json") return renderJson(result);
-  return mode === "plain" ? renderPlain(result) : renderRich(result, style, io.stdout.columns());
 }
