@@ -10,6 +10,7 @@ import * as replays from "./0020-replays.ts";
 import * as keptCheckpoints from "./0021-kept-checkpoints.ts";
 import * as teachers from "./0022-teachers.ts";
 import * as shares from "./0030-shares.ts";
+import * as rolloutOrder from "./0031-rollout-order.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -29,4 +30,5 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0021-kept-checkpoints": keptCheckpoints,
   "0022-teachers": teachers,
   "0030-shares": shares,
+  "0031-rollout-order": rolloutOrder,
 };

@@ -41,13 +41,11 @@ export async function runHistory(
     .where("phase", "=", "train")
     .where("step", "=", row.committed_steps + 1)
     .executeTakeFirstOrThrow();
-  const recent = await db
-    .selectFrom("run_rollouts")
-    .select(["outcome", sql<number>`count(*)::int`.as("count")])
-    .where("run_id", "=", row.id)
-    .where("created_at", ">", new Date(now.getTime() - ABORTED_MINUTES * 60_000))
-    .groupBy("outcome")
-    .execute();
+  const recent = await outcomesSince(
+    db,
+    row.id,
+    new Date(now.getTime() - ABORTED_MINUTES * 60_000),
+  ).execute();
   const newestAt = open.newest === null ? null : open.newest.getTime();
   const signs = [row.started_at?.getTime(), steps.at(-1)?.created_at.getTime(), newestAt];
   return {
@@ -71,6 +69,16 @@ export async function runHistory(
     recent: Object.fromEntries(recent.map(({ outcome, count }) => [outcome, count])),
     examples: await examplesOf(db, row),
   };
+}
+
+/** Without executing it: a test looks at how it would be. */
+export function outcomesSince(db: Kysely<Tables>, runId: string, time: Date) {
+  return db
+    .selectFrom("run_rollouts")
+    .select(["outcome", sql<number>`count(*)::int`.as("count")])
+    .where("run_id", "=", runId)
+    .where("created_at", ">", time)
+    .groupBy("outcome");
 }
 
 function newestOf(times: readonly (number | null | undefined)[]): number | null {

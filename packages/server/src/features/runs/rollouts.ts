@@ -13,22 +13,28 @@ import type { Tables } from "../../database/tables.ts";
 
 type RolloutRow = Selectable<Tables["run_rollouts"]>;
 
+type RolloutQuery = PageQuery & {
+  phase?: RolloutSummary["phase"] | undefined;
+  step?: number | undefined;
+  outcome?: RolloutOutcome | undefined;
+};
+
 /** Those of the newest step first; inside a step by row and attempt. */
 export async function listRollouts(
   db: Kysely<Tables>,
   runId: string,
-  query: PageQuery & {
-    phase?: RolloutSummary["phase"] | undefined;
-    step?: number | undefined;
-    outcome?: RolloutOutcome | undefined;
-  },
+  query: RolloutQuery,
 ): Promise<{ items: RolloutSummary[]; total: number }> {
-  let matching = db.selectFrom("run_rollouts").where("run_id", "=", runId);
-  if (query.phase !== undefined) matching = matching.where("phase", "=", query.phase);
-  if (query.step !== undefined) matching = matching.where("step", "=", query.step);
-  if (query.outcome !== undefined) matching = matching.where("outcome", "=", query.outcome);
-  const { total } = await matching.select(sql<number>`count(*)::int`.as("total")).executeTakeFirstOrThrow();
-  const rows = await matching
+  const { total } = await matching(db, runId, query)
+    .select(sql<number>`count(*)::int`.as("total"))
+    .executeTakeFirstOrThrow();
+  const rows = await pageOfRollouts(db, runId, query).execute();
+  return { items: rows.map(summaryOf), total };
+}
+
+/** Without executing it: the order is that of an index, which a test looks at. */
+export function pageOfRollouts(db: Kysely<Tables>, runId: string, query: RolloutQuery) {
+  return matching(db, runId, query)
     .selectAll()
     .orderBy("step", "desc")
     .orderBy("phase")
@@ -36,13 +42,20 @@ export async function listRollouts(
     .orderBy("sample_index")
     .orderBy("number")
     .limit(query.limit)
-    .offset(query.offset)
-    .execute();
-  return { items: rows.map(summaryOf), total };
+    .offset(query.offset);
+}
+
+function matching(db: Kysely<Tables>, runId: string, { phase, step, outcome }: RolloutQuery) {
+  return db
+    .selectFrom("run_rollouts")
+    .where("run_id", "=", runId)
+    .$if(phase !== undefined, (query) => query.where("phase", "=", phase ?? "eval"))
+    .$if(step !== undefined, (query) => query.where("step", "=", step ?? 0))
+    .$if(outcome !== undefined, (query) => query.where("outcome", "=", outcome ?? "ok"));
 }
 
 /**
- * A rollout with its conversation.
+ * A rollout with its conversation, by its id or by what follows the run's own in it: `eval-s0-r8-n0`.
  *
  * @throws {OsmosisError} NOT_FOUND.
  */
@@ -55,7 +68,7 @@ export async function getRollout(
     .selectFrom("run_rollouts")
     .selectAll()
     .where("run_id", "=", runId)
-    .where("rollout_id", "=", rolloutId)
+    .where("rollout_id", "in", [rolloutId, `${runId}-${rolloutId}`])
     .executeTakeFirst();
   const found =
     row === undefined
