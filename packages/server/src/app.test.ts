@@ -56,6 +56,27 @@ withDatabaseLocation("the app", (locate) => {
     });
   });
 
+  test("a body of arrays inside arrays is refused before something overflows on it", async () => {
+    const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`;
+    const post = async (path: string, token: string, body: string) => {
+      const headers = { authorization: `Bearer ${token}`, "x-api-key": `tml-${token}` };
+      const response = await fetch(`${server.url}${path}`, { method: "POST", body, headers });
+      return { status: response.status, body: await response.json() };
+    };
+    const worker = server.platform.workerSecret;
+    const line = `{"timestamp":"${new Date().toISOString()}","level":"info","step":"","message":"","details":{"a":${deep}}}`;
+    for (const [path, token, body] of [
+      ["/api/tokens", server.ownerToken, `{"name":"x","more":${deep}}`],
+      ["/api/worker/runs/x/logs", worker, `{"entries":[${line}]}`],
+      ["/api/v1/create_session", server.ownerToken, `{"user_metadata":{"a":${deep}}}`],
+    ] as const) {
+      expect(await post(path, token, body), path).toMatchObject({
+        status: 400,
+        body: { code: "VALIDATION", error: expect.stringContaining("nested deeper") },
+      });
+    }
+  });
+
   test("the owner's token is verified", async () => {
     expect(await server.json("GET", "/api/cli/verify")).toEqual({
       status: 200,

@@ -1,7 +1,6 @@
 import { z } from "zod";
 import { route } from "../route.ts";
-import { LogEntry } from "./page.ts";
-import { FileRef, ModelAssignment, RolloutRecord } from "./worker.ts";
+import { FileNames, FileRef, LogEntries, ModelAssignment, RolloutRecord } from "./worker.ts";
 
 /**
  * How the rollouts of one run are spread over several workers. The worker that holds the run publishes shares of its
@@ -61,7 +60,7 @@ export const sharingRoutes = {
     method: "POST",
     path: "/api/worker/runs/{run_id}/weights",
     access: "worker",
-    body: z.object({ version: z.int().min(0), method: z.enum(["lora", "full"]), files: z.array(z.string()) }),
+    body: z.object({ version: z.int().min(0), method: z.enum(["lora", "full"]), files: FileNames }),
     response: ok,
   }),
   /** The ids are the caller's: publishing a share twice is the same as once. */
@@ -154,7 +153,7 @@ export const shareRoutes = {
     method: "POST",
     path: `${OfShare}/logs`,
     access: "worker",
-    body: z.object({ entries: z.array(LogEntry) }),
+    body: z.object({ entries: LogEntries }),
     response: ok,
   }),
 };

@@ -160,6 +160,10 @@ export type RolloutRecord = z.infer<typeof RolloutRecord>;
 
 const ok = z.object({ ok: z.literal(true) });
 
+/** So many that one statement of SQL takes them all. */
+export const FileNames = z.array(z.string()).max(10_000);
+export const LogEntries = z.array(LogEntry).max(10_000);
+
 export const workerRoutes = {
   /**
    * Waits up to `wait_ms` for a run. A worker that registers again under its name gives up what it held before. Replays
@@ -200,7 +204,7 @@ export const workerRoutes = {
       step: z.int().min(1),
       metrics: z.record(z.string(), z.number()),
       examples: z.int(),
-      state_files: z.array(z.string()),
+      state_files: FileNames,
     }),
     response: ok,
   }),
@@ -216,7 +220,7 @@ export const workerRoutes = {
       /** Null without a validation. With `reward` it decides which checkpoint of the run is the best one. */
       validation_reward: z.number().nullable().default(null),
       method: z.enum(["lora", "full"]),
-      files: z.array(z.string()),
+      files: FileNames,
     }),
     response: z.object({ name: z.string() }),
   }),
@@ -224,7 +228,7 @@ export const workerRoutes = {
     method: "POST",
     path: "/api/worker/runs/{run_id}/logs",
     access: "worker",
-    body: z.object({ entries: z.array(LogEntry) }),
+    body: z.object({ entries: LogEntries }),
     response: ok,
   }),
   finish: route({

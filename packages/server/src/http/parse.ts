@@ -1,6 +1,7 @@
 import { OsmosisError } from "@osmosis/protocol";
 import type { Context } from "hono";
 import type { z } from "zod";
+import { refuseDeepNesting } from "./nesting.ts";
 import { readText } from "./read-text.ts";
 
 const USER_BODY_BYTES = 8 * 1024 ** 2;
@@ -45,7 +46,12 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
 }
 
 async function readJson(request: Request, maxBytes: number): Promise<unknown> {
-  const text = await readText(request, maxBytes);
+  const json = parseJson(await readText(request, maxBytes));
+  refuseDeepNesting(json);
+  return json;
+}
+
+function parseJson(text: string): unknown {
   try {
     return text === "" ? {} : JSON.parse(text);
   } catch {

@@ -7,7 +7,11 @@ import type { Tables } from "../../database/tables.ts";
 /** The longest message that is kept; what is longer is cut. */
 const MAX_MESSAGE = 20_000;
 
-/** Appends lines to the log of a run or data set, in order. */
+/**
+ * Appends lines to the log of a run or data set, in order.
+ *
+ * @throws {OsmosisError} VALIDATION for a line at a time that there is not.
+ */
 export async function appendLog(
   db: Kysely<Tables>,
   subjectId: string,
@@ -19,7 +23,7 @@ export async function appendLog(
     .values(
       entries.map((entry) => ({
         subject_id: subjectId,
-        timestamp: new Date(entry.timestamp),
+        timestamp: timeOf(entry),
         level: entry.level,
         step: clean(entry.step),
         message: clean(entry.message),
@@ -27,6 +31,21 @@ export async function appendLog(
       })),
     )
     .execute();
+}
+
+function timeOf({ timestamp }: LogEntry): Date {
+  const time = new Date(timestamp);
+  const year = time.getUTCFullYear();
+  // Invalid dates have no year, and the database has its own idea of those before and after.
+  if (year >= 1 && year <= 9999) return time;
+  throw new OsmosisError(
+    "VALIDATION",
+    `${JSON.stringify(timestamp.slice(0, 100))} is no time of a log line.`,
+    {
+      hint: "Send it in ISO 8601, as 2030-01-31T12:00:00.000Z.",
+      details: { field: "timestamp" },
+    },
+  );
 }
 
 function clean(text: string): string {

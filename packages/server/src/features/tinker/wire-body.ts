@@ -4,6 +4,7 @@ import { OsmosisError, TINKER_PROTOBUF, decodeForwardBackward } from "@osmosis/p
 import type { Context } from "hono";
 import { HTTPException } from "hono/http-exception";
 import type { AppEnv } from "../../http/context.ts";
+import { refuseDeepNesting } from "../../http/nesting.ts";
 import { readBytes } from "../../http/read-text.ts";
 
 /** What a client may send at once, before and after unpacking; it is told to cut its data at 5 MB. */
@@ -26,6 +27,12 @@ export async function readWireBody(c: Context<AppEnv>): Promise<unknown> {
   const bytes = encoding === "zstd" ? await decompressed(sent) : sent;
   if (c.req.header("content-type")?.includes(TINKER_PROTOBUF) === true) return decodeForwardBackward(bytes);
   if (bytes.length === 0) return {};
+  const json = parseJson(bytes);
+  refuseDeepNesting(json);
+  return json;
+}
+
+function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder().decode(bytes));
   } catch {
