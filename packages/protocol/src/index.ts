@@ -22,6 +22,7 @@ export * from "./routes/secrets.ts";
 export * from "./routes/trainer-keys.ts";
 export * from "./routes/runs.ts";
 export * from "./routes/run-analysis.ts";
+export * from "./routes/run-files.ts";
 export * from "./routes/replays.ts";
 export * from "./routes/submission.ts";
 export * from "./routes/models.ts";

@@ -10,6 +10,7 @@ import { stopRun } from "./lifecycle.ts";
 import { resultsOf } from "./results.ts";
 import { marksOf } from "../models/service.ts";
 import { getRollout, listRollouts } from "./rollouts.ts";
+import { serveRunFiles } from "./run-files.ts";
 import { getRun, listRuns, type RunRow } from "./run-rows.ts";
 import { parseEvaluation, parseTraining, type Submission } from "./submission.ts";
 import { checkSubmission, submitRun } from "./submit.ts";
@@ -29,6 +30,7 @@ export function runRoutes(platform: Platform): Hono<AppEnv> {
   const router = createRouter(platform);
   serveEvaluations(platform, router);
   serveTrainings(platform, router);
+  serveRunFiles(platform, router);
   serveRuns(platform, router, "evaluation", evalRoutes);
   serveRuns(platform, router, "training", trainingRoutes);
   return router.app;
