@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { recordOf } from "../../test/records.ts";
-import { failureGuard } from "./failure-guard.ts";
+import { failureGuard, noneScored } from "./failure-guard.ts";
 
 const failure = (outcome: "timeout" | "agent", error = "why") => recordOf({ outcome, error, reward: null });
 
@@ -29,4 +29,21 @@ test("rollouts that ended well are no failures, however many there are", () => {
     undefined,
     undefined,
   ]);
+});
+
+test("why nothing was scored is counted by its class, also where each message names an address of its own", () => {
+  const refused = (id: number, tokens: number) =>
+    failure("agent", `http://127.0.0.1:4000/rollouts/r${id} answered 400: The prompt has ${tokens} tokens.`);
+  const rollouts = [
+    failure("timeout"),
+    refused(1, 9),
+    refused(2, 56),
+    refused(3, 56),
+    failure("agent", "odd"),
+  ];
+  expect(noneScored(rollouts)).toBe(
+    "None of the 5 rollouts has a reward. Most often (4) they ended with agent: " +
+      "http://127.0.0.1:4000/rollouts/r2 answered 400: The prompt has 56 tokens.",
+  );
+  expect(noneScored([...rollouts, recordOf()])).toBeUndefined();
 });

@@ -33,13 +33,18 @@ export function failureGuard(limit: number): (rollout: RolloutRecord) => string 
 /** Why none of the rollouts has a reward: the commonest outcome and its message; undefined when one has. */
 export function noneScored(rollouts: readonly RolloutRecord[]): string | undefined {
   if (rollouts.some(({ outcome }) => isScored(outcome))) return undefined;
-  const counts = new Map<string, number>();
-  for (const { outcome, error } of rollouts) {
-    const key = `${outcome}: ${error ?? "no message"}`;
-    counts.set(key, (counts.get(key) ?? 0) + 1);
-  }
-  const [commonest] = [...counts].sort(([, a], [, b]) => b - a);
-  const detail =
-    commonest === undefined ? "" : ` Most often (${commonest[1]}) they ended with ${commonest[0]}`;
-  return `None of the ${rollouts.length} rollouts has a reward.${detail}`;
+  const [byOutcome] = commonest(rollouts, ({ outcome }) => outcome);
+  if (byOutcome === undefined) return "There is no rollout, so none has a reward.";
+  // Each rollout has an address of its own, which messages repeat: it makes no other reason of them.
+  const [alike] = commonest(byOutcome, ({ error }) => (error ?? "").replaceAll(/https?:\/\/\S+/g, ""));
+  const { outcome, error } = (alike ?? byOutcome)[0] ?? {};
+  return (
+    `None of the ${rollouts.length} rollouts has a reward. ` +
+    `Most often (${byOutcome.length}) they ended with ${outcome}: ${error ?? "no message"}`
+  );
+}
+
+/** The items in groups of one key, the largest group first. */
+function commonest<T>(items: readonly T[], keyOf: (item: T) => string): T[][] {
+  return [...Map.groupBy(items, keyOf).values()].sort((a, b) => b.length - a.length);
 }
