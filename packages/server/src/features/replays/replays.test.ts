@@ -179,9 +179,18 @@ withDatabaseLocation("replays", (locate) => {
     await expect(start(name)).rejects.toThrow("has no committed step yet");
     await commit(1);
     await expect(start(name, { step: 2 })).rejects.toThrow("its last committed one is 1");
-    await expect(start(name, { set: { "advanced.seed": 1 } })).rejects.toThrow(
-      "advanced.seed cannot be set for a replay",
-    );
+    for (const place of [
+      "advanced.seed",
+      "constructor.name",
+      "toString.length",
+      "training.lr.x",
+      "training",
+      "",
+    ]) {
+      await expect(start(name, { set: { [place]: 1 } })).rejects.toThrow(
+        `${place} cannot be set for a replay`,
+      );
+    }
     await expect(start(name, { set: { "advanced.loss": "best" } })).rejects.toThrow("advanced.loss");
     await expect(start("nobody")).rejects.toThrow("There is no training run nobody");
     await expect(get(name, "nobody")).rejects.toThrow("has no replay nobody");

@@ -287,8 +287,9 @@ function withSettings(config: TrainingRunConfig, set: Readonly<Record<string, un
     delete changed["advanced"]?.["clip_high"];
   }
   for (const [place, value] of Object.entries(set)) {
-    const [table = "", key = ""] = place.split(".");
-    if (!SETTABLE[table]?.includes(key)) {
+    const [table = "", key = "", ...rest] = place.split(".");
+    const keys = Object.hasOwn(SETTABLE, table) ? SETTABLE[table] : undefined;
+    if (keys?.includes(key) !== true || rest.length > 0) {
       throw new OsmosisError("VALIDATION", `${place} cannot be set for a replay.`, {
         hint: `These can: ${Object.entries(SETTABLE)
           .flatMap(([name, keys]) => keys.map((one) => `${name}.${one}`))
