@@ -157,6 +157,17 @@ test("what is no model is refused before anything is sent", async () => {
   }
 });
 
+test("a model of more parts than could be told is refused at once", async () => {
+  const files = described(model).map((file) =>
+    file.name === "model.safetensors" ? { ...file, size_bytes: Number.MAX_SAFE_INTEGER - 1024 ** 3 } : file,
+  );
+  const body = { model_name: "acme/huge", files };
+  expect(await refusal(client.call(modelRoutes.startImport, { body }))).toMatchObject({
+    code: "VALIDATION",
+    message: expect.stringContaining("2 TiB"),
+  });
+});
+
 test("a model of another architecture, or with broken weights, is not registered", async () => {
   const gemma = new Map([...model, ["config.json", Buffer.from('{"model_type":"gemma4"}')]]);
   await send("acme/seven", gemma);

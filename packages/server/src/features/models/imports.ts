@@ -173,6 +173,8 @@ export function createModelImports(parts: ImportParts) {
 const MAX_HEADER_BYTES = 100 * 1024 * 1024;
 /** config.json and its kin; safetensors may have any size. */
 const MAX_JSON_BYTES = 256 * 1024 * 1024;
+/** Of all files together: a trillion parameters of two bytes. Each part of them gets an address of its own. */
+const MAX_MODEL_BYTES = 2 * 1024 ** 4;
 
 const NEEDED = ["config.json", "tokenizer.json", "tokenizer_config.json"];
 
@@ -197,6 +199,10 @@ async function checkRequest({ db }: ImportParts, user: User, request: ImportRequ
     throw new OsmosisError("VALIDATION", `The model has no ${missing.join(", ")}.`, {
       hint: "A model is a folder with config.json, tokenizer.json, tokenizer_config.json and safetensors.",
     });
+  }
+  const total = files.reduce((sum, file) => sum + file.size_bytes, 0);
+  if (total > MAX_MODEL_BYTES) {
+    throw new OsmosisError("VALIDATION", `The model has ${total} bytes; it may have 2 TiB.`);
   }
   const large = files.find((file) => !file.name.endsWith(".safetensors") && file.size_bytes > MAX_JSON_BYTES);
   if (large !== undefined) throw refused(large, `it has ${large.size_bytes} bytes`);
