@@ -92,7 +92,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     const row = page.getByRole("row", { name: new RegExp(`^${name}.*finished`) });
     await row.waitFor();
     expect(await row.getByRole("cell").allInnerTexts()).toMatchObject([
-      expect.stringContaining("osmosis/tiny-agent on multiply with rows"),
+      expect.stringContaining("osmosis/tiny-agent, rollout multiply, data set rows"),
       "finished",
       "2/10",
       "0.75",

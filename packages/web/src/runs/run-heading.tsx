@@ -45,7 +45,7 @@ export function RunHeading(props: {
         ) : null}
       </div>
       <p className="quiet">
-        <bdi>{run.model.name}</bdi> on <bdi>{run.rollout.name}</bdi> with{" "}
+        <bdi>{run.model.name}</bdi>, rollout <bdi>{run.rollout.name}</bdi>, data set{" "}
         <Link to="/$workspace/datasets/$dataset" params={{ ...ofWorkspace, dataset: run.dataset.name }}>
           <bdi>{run.dataset.name}</bdi>
         </Link>{" "}

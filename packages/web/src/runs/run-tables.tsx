@@ -99,7 +99,8 @@ export function EvalTable({ runs }: { readonly runs: readonly EvalRun[] }): Reac
 function MadeOf({ run }: { readonly run: TrainingRun | EvalRun }): ReactElement {
   return (
     <small>
-      <bdi>{run.model.name}</bdi> on <bdi>{run.rollout.name}</bdi> with <bdi>{run.dataset.name}</bdi>
+      <bdi>{run.model.name}</bdi>, rollout <bdi>{run.rollout.name}</bdi>, data set{" "}
+      <bdi>{run.dataset.name}</bdi>
     </small>
   );
 }
