@@ -34,7 +34,11 @@ async function trained(rewards: readonly number[], validation: readonly number[]
   const held = worker.run(job);
   for (const [index, reward] of rewards.entries()) {
     const step = index + 1;
-    await held.record(testRollout({ phase: "train", step, row_index: 200 + step, reward, error: "=1+1" }));
+    const row = 200 + step;
+    const rollout_id = `${job.run_id}-train-s${step}-r${row}-n0`;
+    await held.record(
+      testRollout({ rollout_id, phase: "train", step, row_index: row, reward, error: "=1+1" }),
+    );
     await held.commit(step, {
       examples: 1,
       metrics: { "rollout/raw_reward": reward, "rollout/group/all_bad": 0.8 },
@@ -130,6 +134,22 @@ test("export writes whole files or none, and replaces none unasked", async () =>
     "NOT_FOUND",
   );
   expect(await readdir(join(workspace, "out"))).toEqual([`${name}-rollouts.csv`]);
+});
+
+test("a rollout is listed by the part of its id that is its own, and read by it or by all of it", async () => {
+  const name = await trained([0.5], []);
+  const list = await run("train", "rollouts", name);
+  expect(list.stdout).toMatch(/train\s+201\s+ok\s+0\.500\s+train-s1-r201-n0\s/);
+  const { items } = lastJson((await run("train", "rollouts", name, "--json")).stdout) as {
+    items: { id: string }[];
+  };
+  for (const id of ["train-s1-r201-n0", items[0]?.id ?? ""]) {
+    const read = await run("train", "rollouts", name, id, "--json");
+    expect(lastJson(read.stdout)).toMatchObject({ data: { rollout: { id: items[0]?.id, row_index: 201 } } });
+  }
+  expect(errorOf(await run("train", "rollouts", name, "r201-n0", "--json"))).toMatchObject({
+    code: "NOT_FOUND",
+  });
 });
 
 test("an export that breaks off leaves no file", async () => {

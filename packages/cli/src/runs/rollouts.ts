@@ -41,7 +41,7 @@ export async function listRollouts(
         String(rollout.row_index),
         rollout.outcome,
         formatNumber(rollout.reward),
-        rollout.id,
+        shortId(rollout),
         shortened(rollout.error ?? ""),
       ]),
       numeric: ["STEP", "ROW", "REWARD"],
@@ -100,6 +100,11 @@ function textOf(message: Readonly<Record<string, unknown>>): string {
 
 function callOf(call: unknown): unknown {
   return typeof call === "object" && call !== null && "function" in call ? call.function : call;
+}
+
+/** What tells rollouts of a run apart: the run's own id, which they all begin with, only makes the list wide. */
+function shortId({ id, phase }: RolloutSummary): string {
+  return id.slice(Math.max(0, id.indexOf(`${phase}-s`)));
 }
 
 function shortened(text: string): string {
