@@ -20,48 +20,6 @@ describe("help", () => {
     expect(ran).toMatchObject({ code: 0, stderr: "" });
     expect(ran.stdout).toContain("validate");
   });
-
-  test.each([
-    ["up"],
-    ["quickstart"],
-    ["doctor"],
-    ["auth login"],
-    ["auth logout"],
-    ["auth whoami"],
-    ["dataset upload"],
-    ["dataset list"],
-    ["dataset info"],
-    ["dataset preview"],
-    ["dataset validate"],
-    ["dataset download"],
-    ["dataset logs"],
-    ["rollout init"],
-    ["rollout list"],
-    ["eval submit"],
-    ["eval list"],
-    ["eval info"],
-    ["eval rollouts"],
-    ["eval logs"],
-    ["eval stop"],
-    ["train submit"],
-    ["train list"],
-    ["train info"],
-    ["train rollouts"],
-    ["train logs"],
-    ["train stop"],
-    ["model list"],
-    ["model info"],
-    ["secret set"],
-    ["secret list"],
-    ["secret delete"],
-    ["workspace list"],
-    ["workspace create"],
-    ["workspace clone"],
-  ])("%s -h shows examples", async (command) => {
-    const ran = await osmosis(...command.split(" "), "-h");
-    expect(ran).toMatchObject({ code: 0, stderr: "" });
-    expect(ran.stdout).toContain(`$ osmosis ${command}`);
-  });
 });
 
 describe("a wrong call exits with 2", () => {

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
 import type { Run } from "../program.ts";
-import { examples, wholeNumber, type ListOptions, type LogOptions, type SubmitOptions } from "./options.ts";
-import { addAnalysis, addExport } from "./analysis.ts";
-import { addRollouts } from "./rollouts.ts";
+import { examples, wholeNumber, type SubmitOptions } from "./options.ts";
+import { addAnalysis } from "./analysis.ts";
+import { addRuns } from "./runs.ts";
 
 export function addTrain(program: Command, run: Run): void {
   const group = program.command("train").description("improve a model by reinforcement learning");
@@ -29,28 +29,7 @@ export function addTrain(program: Command, run: Run): void {
       ),
     );
 
-  group
-    .command("list")
-    .description("list the workspace's training runs, newest first")
-    .option("--limit <n>", "how many at most (1-50)", wholeNumber(1, 50))
-    .option("--all", "every page")
-    .addHelpText("after", examples("osmosis train list", "osmosis train list --all --json"))
-    .action(
-      run(async (context, options: ListOptions) =>
-        (await import("../runs/list.ts")).listTrainingRuns(context, options),
-      ),
-    );
-
-  group
-    .command("info <name>")
-    .description("show a run: state, results, configuration, metrics")
-    .option("-o, --output <path>", "write the metrics to this file or folder as JSON")
-    .addHelpText("after", examples("osmosis train info NAME", "osmosis train info NAME -o metrics.json"))
-    .action(
-      run(async (context, name: string, options: { output?: string }) =>
-        (await import("../runs/train-info.ts")).trainInfo(context, name, options),
-      ),
-    );
+  addRuns(group, run, "train");
 
   group
     .command("replay <name>")
@@ -78,30 +57,4 @@ export function addTrain(program: Command, run: Run): void {
     );
 
   addAnalysis(group, run);
-  addRollouts(group, run, "train");
-  addExport(group, run, "train");
-
-  group
-    .command("logs <name>")
-    .description("show a run's log, or follow it")
-    .option("-f, --follow", "go on with new lines until the run has ended")
-    .option("--limit <n>", "lines at most (1-200)", wholeNumber(1, 200), 50)
-    .option("--cursor <cursor>", "go on from the next_cursor of an earlier page")
-    .addHelpText("after", examples("osmosis train logs NAME", "osmosis train logs NAME --follow"))
-    .action(
-      run(async (context, name: string, options: LogOptions) =>
-        (await import("../runs/logs.ts")).runLogs(context, "train", name, options),
-      ),
-    );
-
-  group
-    .command("stop <name>")
-    .description("stop a run; what it has done so far stays")
-    .option("-y, --yes", "do not ask")
-    .addHelpText("after", examples("osmosis train stop NAME --yes"))
-    .action(
-      run(async (context, name: string, options: { yes?: boolean }) =>
-        (await import("../runs/stop.ts")).stopRun(context, "train", name, options),
-      ),
-    );
 }
