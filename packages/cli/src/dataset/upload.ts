@@ -103,8 +103,7 @@ async function bringBytes(
   const show = (sent: number): void => {
     progress.update({
       label,
-      done: Math.floor((100 * sent) / checked.sizeBytes),
-      total: 100,
+      percent: Math.floor((100 * sent) / checked.sizeBytes),
       text: `${formatBytes(sent)} of ${formatBytes(checked.sizeBytes)}`,
     });
   };

@@ -133,8 +133,7 @@ async function fetchFiles(
           onProgress: (done) =>
             progress.update({
               label: `Downloading ${file.name}`,
-              done: Math.floor((100 * (before + done)) / total),
-              total: 100,
+              percent: Math.floor((100 * (before + done)) / total),
               text: `${formatBytes(before + done)} of ${formatBytes(total)}`,
             }),
         },

@@ -65,7 +65,7 @@ export async function pullModel(
         onProgress: (done, total) =>
           progress.update({
             label: `Downloading ${file}`,
-            ...(total === undefined ? {} : { done: Math.floor((100 * done) / total), total: 100 }),
+            ...(total === undefined ? {} : { percent: Math.floor((100 * done) / total) }),
             text: total === undefined ? formatBytes(done) : `${formatBytes(done)} of ${formatBytes(total)}`,
           }),
       });

@@ -77,8 +77,7 @@ async function sendMissing(
           onProgress: (sent) =>
             progress.update({
               label: `Uploading ${name}`,
-              done: Math.floor((100 * (done + sent)) / missing),
-              total: 100,
+              percent: Math.floor((100 * (done + sent)) / missing),
               text: `${formatBytes(done + sent)} of ${formatBytes(missing)}`,
             }),
         });

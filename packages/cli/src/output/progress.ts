@@ -12,9 +12,10 @@ export type Progress = {
 
 export type ProgressState = {
   readonly label: string;
-  /** Done and all, for a bar; without it there is only text. */
+  /** Done and all, or how much of a hundred, for a bar; without it there is only text. */
   readonly done?: number;
   readonly total?: number;
+  readonly percent?: number;
   readonly text?: string;
 };
 
@@ -52,7 +53,7 @@ export function createProgress(
     update(state) {
       const share = shareOf(state);
       const bar = share === undefined ? "" : ` ${drawBar(share, style)}`;
-      const counts = share === undefined ? "" : ` ${state.done}/${state.total}`;
+      const counts = countsOf(state);
       const room = stderr.columns() - 1;
       const head = `${state.label}${bar}${counts}`;
       const plainLength = state.label.length + (share === undefined ? 0 : BAR_WIDTH + 1) + counts.length;
@@ -71,13 +72,18 @@ export function createProgress(
 }
 
 function shareOf(state: ProgressState): number | undefined {
+  if (state.percent !== undefined) return Math.min(1, state.percent / 100);
   if (state.done === undefined || state.total === undefined || state.total <= 0) return undefined;
   return Math.min(1, state.done / state.total);
 }
 
+function countsOf(state: ProgressState): string {
+  if (shareOf(state) === undefined) return "";
+  return state.percent === undefined ? ` ${state.done}/${state.total}` : ` ${state.percent} %`;
+}
+
 function lineOf(state: ProgressState): string {
-  const counts = shareOf(state) === undefined ? "" : ` ${state.done}/${state.total}`;
-  return `${state.label}${counts}${state.text === undefined ? "" : `  ${state.text}`}`;
+  return `${state.label}${countsOf(state)}${state.text === undefined ? "" : `  ${state.text}`}`;
 }
 
 function drawBar(share: number, style: Style): string {
