@@ -1,5 +1,7 @@
+import { stat } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import type {
+  ChatCodec,
   ModelSource,
   Sampler,
   Scorer,
@@ -13,6 +15,9 @@ const MAX_SAMPLERS = 4;
 
 /** Each holds the weights once more. */
 const MAX_SCORERS = 2;
+
+/** Reading the tokenizer of a large vocabulary takes this process a good part of a second. */
+const MAX_CODECS = 4;
 
 export type EngineHost = ReturnType<typeof createEngineHost>;
 
@@ -44,6 +49,9 @@ export function createEngineHost() {
     /** The same with a scorer. */
     withScorer: <T>(source: ModelSource, use: (scorer: Scorer) => Promise<T>) => scorers.use(source, use),
 
+    /** The tokenizer and chat template in a folder. */
+    codecOf: createCodecs(),
+
     /** Whether somebody samples or scores just now, which needs no session. */
     isSampling: (): boolean => samplers.isUsed() || scorers.isUsed(),
 
@@ -58,7 +66,26 @@ export function createEngineHost() {
   };
 }
 
-type Pooled<Model> = { readonly opened: Promise<Model>; uses: number };
+/** Tokenizers and templates by their folder, the most recently used last. Those of a folder never change. */
+function createCodecs() {
+  const known = new Map<string, Promise<ChatCodec>>();
+  return (folder: string): Promise<ChatCodec> => {
+    const codec =
+      known.get(folder) ?? import("@osmosis/engine").then(({ loadChatCodec }) => loadChatCodec(folder));
+    known.delete(folder);
+    known.set(folder, codec);
+    codec.catch(() => known.delete(folder));
+    for (const oldest of known.keys()) if (known.size > MAX_CODECS) known.delete(oldest);
+    return codec;
+  };
+}
+
+type Pooled<Model> = {
+  readonly opened: Promise<Model>;
+  /** Tells weights from those that were saved later under the same name. */
+  readonly version: string | undefined;
+  uses: number;
+};
 
 /** Models of one kind that stay open for the next request: `size` of them, and those in use. */
 function createPool<Model extends AsyncDisposable>(
@@ -67,14 +94,19 @@ function createPool<Model extends AsyncDisposable>(
 ) {
   /** By their source, the most recently used last. */
   const entries = new Map<string, Pooled<Model>>();
+  /** In use still, while others of the same name are in the pool. */
+  const replaced = new Set<Pooled<Model>>();
 
-  function take(source: ModelSource): Pooled<Model> {
+  function take(source: ModelSource, version: string | undefined): Pooled<Model> {
     const key = JSON.stringify([source.folder, source.adapter]);
     const known = entries.get(key);
-    const entry = known ?? { opened: open(source), uses: 0 };
+    // Weights that were deleted meanwhile stay those that were opened.
+    const isCurrent = known !== undefined && (version === undefined || known.version === version);
+    if (known !== undefined && !isCurrent) replaced.add(known);
+    const entry = isCurrent ? known : { opened: open(source), version, uses: 0 };
     entries.delete(key);
     entries.set(key, entry);
-    if (known === undefined) {
+    if (!isCurrent) {
       // One that failed to open may be tried again.
       entry.opened.catch(() => {
         if (entries.get(key) === entry) entries.delete(key);
@@ -84,10 +116,15 @@ function createPool<Model extends AsyncDisposable>(
   }
 
   async function evict(): Promise<void> {
-    for (const [key, { opened, uses }] of entries) {
-      if (entries.size <= size) return;
-      if (uses > 0) continue;
+    const unneeded = [...replaced].filter(({ uses }) => uses === 0);
+    for (const entry of unneeded) replaced.delete(entry);
+    for (const [key, entry] of entries) {
+      if (entries.size <= size) break;
+      if (entry.uses > 0) continue;
       entries.delete(key);
+      unneeded.push(entry);
+    }
+    for (const { opened } of unneeded) {
       const model = await opened.catch(() => undefined);
       await model?.[Symbol.asyncDispose]();
     }
@@ -95,7 +132,7 @@ function createPool<Model extends AsyncDisposable>(
 
   return {
     async use<T>(source: ModelSource, work: (model: Model) => Promise<T>): Promise<T> {
-      const entry = take(source);
+      const entry = take(source, await versionOf(source));
       entry.uses += 1;
       try {
         return await work(await entry.opened);
@@ -105,9 +142,18 @@ function createPool<Model extends AsyncDisposable>(
       }
     },
 
-    isUsed: (): boolean => [...entries.values()].some(({ uses }) => uses > 0),
+    isUsed: (): boolean => [...entries.values(), ...replaced].some(({ uses }) => uses > 0),
 
     /** Forgets all of them; their thread is about to end. */
-    clear: (): void => entries.clear(),
+    clear(): void {
+      entries.clear();
+      replaced.clear();
+    },
   };
+}
+
+/** Of the folder that a name of weights leads to: saving them again makes another one. Undefined when there is none. */
+async function versionOf({ folder, adapter }: ModelSource): Promise<string | undefined> {
+  const found = await stat(adapter ?? folder).catch(() => undefined);
+  return found === undefined ? undefined : `${found.ino}-${found.mtimeMs}`;
 }

@@ -7,7 +7,9 @@ import { zstdCompressSync } from "node:zlib";
 import { extract } from "tar";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { z } from "zod";
+import { readConfig } from "../../config.ts";
 import { until } from "../../testing-workspace.ts";
+import { createEngineHost } from "./engine-host.ts";
 import { mintKey, startTrainerServer, type TrainerServer } from "./testing.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
@@ -256,6 +258,43 @@ test("whoever samples without a session is not disturbed by the end of the last 
   await until(() => own.server.platform.tinker.isSampling());
   await alone.call(`/sessions/${session_id}/finish`, {});
   expect((await alone.retrieve(request_id)).body).toMatchObject({ type: "sample" });
+});
+
+test("weights that are saved again under their name are sampled from as they are now", async () => {
+  const { session_id, model_id } = await wire.newModel();
+  let turn = 0;
+  const next = (path: string, json: object) => wire.result(path, { model_id, seq_id: (turn += 1), ...json });
+  const look = async (): Promise<unknown> => {
+    const saved = await next("/save_weights", { path: "latest", overwrite: true });
+    const { path: model_path } = z.looseObject({ path: z.string() }).parse(saved);
+    const opened = await wire.call("/create_sampling_session", {
+      session_id,
+      sampling_session_seq_id: turn,
+      model_path,
+    });
+    const sampled = await wire.result("/asample", {
+      ...ASAMPLE,
+      sampling_params: { max_tokens: 1, stop: [] },
+      prompt_logprobs: true,
+      sampling_session_id: opened.body["sampling_session_id"],
+      seq_id: 1,
+    });
+    return z.looseObject({ prompt_logprobs: z.array(z.number().nullable()) }).parse(sampled).prompt_logprobs;
+  };
+  const before = await look();
+  expect(await look()).toEqual(before);
+  await next("/forward_backward", { forward_backward_input: INPUT });
+  await next("/optim_step", { adam_params: { learning_rate: 0.05 } });
+  expect(await look()).not.toEqual(before);
+});
+
+test("a tokenizer is read once, however often a text ends an answer", async () => {
+  const { modelsFolder } = readConfig({ dataFolder: tmpdir() }, {});
+  const { codecOf } = createEngineHost();
+  const first = await codecOf(join(modelsFolder, "tiny-agent"));
+  expect(await codecOf(join(modelsFolder, "tiny-agent"))).toBe(first);
+  await expect(codecOf(join(tmpdir(), "no-model"))).rejects.toThrow();
+  expect(await codecOf(join(modelsFolder, "tiny-agent"))).toBe(first);
 });
 
 test("an archive of saved weights holds their files as they are", async () => {

@@ -26,7 +26,7 @@ export async function sampleFrom(
 ): Promise<Result> {
   const { sampling_params: params, num_samples: count } = request;
   refuseUnsupported(request);
-  const stops = await stopsOf(source.folder, params.stop);
+  const stops = await stopsOf(() => host.codecOf(source.folder), params.stop);
   const prompt_T = request.prompt.chunks.flatMap(({ tokens }) => tokens);
   const seed = params.seed ?? randomInt(2 ** 31);
   const samples = await host.withSampler(source, async (sampler) => {

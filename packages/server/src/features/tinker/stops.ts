@@ -9,13 +9,15 @@ export type Stops = {
 };
 
 /** Absent: the ends of the model's own tokenizer. A text may span tokens, or be a part of one. */
-export async function stopsOf(folder: string, stop: TinkerSample["sampling_params"]["stop"]): Promise<Stops> {
+export async function stopsOf(
+  load: () => Promise<ChatCodec>,
+  stop: TinkerSample["sampling_params"]["stop"],
+): Promise<Stops> {
   const stops = typeof stop === "string" ? [stop] : stop;
   const tokens = (stops ?? []).filter((one) => typeof one === "number");
   const texts = (stops ?? []).filter((one) => typeof one === "string").filter((text) => text !== "");
   if (stops != null && texts.length === 0) return { tokens, texts };
-  const { loadChatCodec } = await import("@osmosis/engine");
-  const codec = await loadChatCodec(folder);
+  const codec = await load();
   if (stops == null) return { tokens: codec.stopTokens, texts };
   // Where a text is one token, sampling ends with it, not at the end of a piece.
   const whole = texts.map((text) => codec.encode(text)).filter((ids) => ids.length === 1);
