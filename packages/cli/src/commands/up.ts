@@ -22,7 +22,7 @@ export function addUp(program: Command, run: Run): void {
     .option("--port <n>", "port to listen on; 0 takes any free one", wholeNumber(0, 65_535), DEFAULT_PORT)
     .option("--host <address>", "address to listen on", "127.0.0.1")
     .option("--workers <n>", "workers on this machine; each holds a run of its own", wholeNumber(0, 64), 1)
-    .option("--no-worker", "only the server; workers run elsewhere")
+    .option("--no-worker", "only the server, as --workers 0; workers run elsewhere")
     .addHelpText(
       "after",
       examples(

@@ -183,12 +183,13 @@ withDatabaseLocation("the lease of a share", (locate) => {
       const holder = await hold();
       const { ids } = await offer(holder);
       const late = await help();
-      expireLeases();
+      // The holder is well.
       await server.platform.db
         .updateTable("runs")
         .set({ lease_expires_at: new Date(Date.now() + 365 * 24 * 3600_000) })
         .where("id", "=", holder.job.run_id)
         .execute();
+      expireLeases();
       await expectRefused(callsOfShare(late.worker, late.share), {
         code: "CONFLICT",
         message: /The lease of the share has expired|answered 409/,
