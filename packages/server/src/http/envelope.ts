@@ -27,7 +27,7 @@ const STATUS_OF_CODE: Readonly<Record<ErrorCode, ErrorStatus>> = {
   INTERNAL: 500,
 };
 
-type ErrorStatus = 400 | 401 | 403 | 404 | 409 | 413 | 426 | 429 | 500 | 502 | 507;
+type ErrorStatus = 400 | 401 | 403 | 404 | 408 | 409 | 413 | 426 | 429 | 500 | 502 | 507;
 
 /**
  * The answer to a failure. An expected one keeps its message, hint and `details`, where `details.code` replaces the
@@ -41,8 +41,9 @@ export function errorAnswer(error: unknown): { status: ErrorStatus; body: ErrorB
     return { status: STATUS_OF_CODE[error.code], body: { ...body, ...error.details }, isBug: false };
   }
   if (error instanceof HTTPException && error.status < 500) {
-    const status = error.status === 413 ? 413 : 400;
-    return { status, body: { error: error.message, code: "VALIDATION" }, isBug: false };
+    const status = error.status === 413 || error.status === 408 ? error.status : 400;
+    const code = status === 408 ? "NETWORK" : "VALIDATION";
+    return { status, body: { error: error.message, code }, isBug: false };
   }
   const body = {
     error: "The server failed to answer this request.",

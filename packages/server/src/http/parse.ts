@@ -14,14 +14,18 @@ const WORKER_BODY_BYTES = 512 * 1024 ** 2;
  * @throws {HTTPException} 413 for a longer body.
  */
 export async function parseBody<T>(c: Context, schema: z.ZodType<T>): Promise<T> {
-  const json = await readJson(c.req.raw, USER_BODY_BYTES);
+  const json = parseJson(await readText(c.req.raw, USER_BODY_BYTES));
+  refuseDeepNesting(json);
   refuseBrokenText(json);
   return parse(schema, json);
 }
 
 /** {@link parseBody} for workers, who bring what models and programs have said, whatever it is. */
 export async function parseWorkerBody<T>(c: Context, schema: z.ZodType<T>): Promise<T> {
-  return parse(schema, await readJson(c.req.raw, WORKER_BODY_BYTES));
+  // A worker that was paused in the middle of it goes on.
+  const json = parseJson(await readText(c.req.raw, WORKER_BODY_BYTES, null));
+  refuseDeepNesting(json);
+  return parse(schema, json);
 }
 
 /** The query string of a request, checked; every value arrives as a string. */
@@ -43,12 +47,6 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
       details: { issues, ...(first === undefined || first.key === "" ? {} : { field: first.key }) },
     },
   );
-}
-
-async function readJson(request: Request, maxBytes: number): Promise<unknown> {
-  const json = parseJson(await readText(request, maxBytes));
-  refuseDeepNesting(json);
-  return json;
 }
 
 function parseJson(text: string): unknown {
