@@ -111,6 +111,8 @@ function rowOf(record: RolloutRecord) {
     model_calls: record.model_calls,
     prefix_breaks: record.prefix_breaks,
     duration_ms: record.duration_ms,
+    // Of a training run the steps' metrics hold them.
+    metrics: jsonb(record.phase === "eval" ? record.metrics : {}),
   };
 }
 
@@ -224,6 +226,7 @@ export async function finishRun(
       .selectFrom("runs")
       .select(["status", "lease_token"])
       .where("id", "=", lease.runId)
+      .forUpdate()
       .executeTakeFirst();
     if (run !== undefined && isFinal(run.status) && run.lease_token === lease.token) return undefined;
     const leased = await lockLeasedRun(transaction, lease, now());

@@ -240,6 +240,12 @@ withDatabaseLocation("the worker API", (locate) => {
     });
   });
 
+  test("finishing again before the first answer has come is the same as once", async () => {
+    await submitEval();
+    const { run } = await start();
+    await Promise.all(Array.from({ length: 8 }, () => run.finish()));
+  });
+
   test("any number of rollouts may be recorded at once", async () => {
     await submitEval();
     const { run } = await start();
