@@ -63,7 +63,7 @@ export interface Platform extends AsyncDisposable {
   readonly models: Models;
   /** This server as a trainer for other programs. */
   readonly tinker: Tinker;
-  /** Rung when a run was queued. */
+  /** Rung when a run was queued, and when something happened to shares of one. */
   readonly runBell: Bell;
   /** Resolves when the server can only be started again. */
   readonly broken: Promise<OsmosisError>;

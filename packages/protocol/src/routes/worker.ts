@@ -250,6 +250,6 @@ export const workerStreams = {
   rollouts: "/api/worker/runs/{run_id}/rollouts.jsonl",
   /** GET, for a replay: the training rollouts of a step of its run, one `RolloutRecord` a line. */
   stepRollouts: "/api/worker/runs/{run_id}/steps/{step}/rollouts.jsonl",
-  /** PUT: the bytes of a file; `path` is `state/<step>/<name>` or `checkpoints/<step>/<name>`. */
+  /** PUT: the bytes of a file; `path` is `state/<step>/<name>`, `checkpoints/<step>/<name>` or `weights/<version>/<name>`. */
   file: "/api/worker/runs/{run_id}/files/{path}",
 } as const;

@@ -104,10 +104,10 @@ interface RunStepsTable {
   created_at: CreatedAt;
 }
 
-/** What a worker uploaded: states and checkpoints. */
+/** What a worker uploaded: states, checkpoints, and the weights of a run that is spread. */
 interface RunFilesTable {
   run_id: string;
-  /** `state/<step>/<name>` or `checkpoints/<step>/<name>`. */
+  /** `state/<step>/<name>`, `checkpoints/<step>/<name>` or `weights/<version>/<name>`. */
   path: string;
   key: string;
   size_bytes: number;
@@ -132,6 +132,8 @@ interface RunRolloutsTable {
   model_calls: number;
   prefix_breaks: number;
   duration_ms: number;
+  /** What was told beside the reward; of evaluations alone. */
+  metrics: Json<Readonly<Record<string, number>>>;
   /** The blob, and the bytes of the line in it, both ends inclusive. */
   body_key: string;
   body_start: number;
