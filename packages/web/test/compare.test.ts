@@ -54,6 +54,29 @@ describe.skipIf(chromiumPath === undefined)(
       await page.close();
     });
 
+    test("a newest step without rewards shows neither an older one's gain nor its n, and the run has its metrics", async () => {
+      const { name, run } = await stage.submitTraining();
+      const ok = {
+        "rollout/raw_reward": 0.25,
+        "rollout/pass_rate": 0.25,
+        "rollout/n": 8,
+        "rollout/temperature": 1,
+      };
+      await run.commit(1, { metrics: ok });
+      await run.commit(2, { metrics: { "rollout/n": 0, "rollout/temperature": 1, "rollout/outcome/ok": 0 } });
+      await run.finish();
+      const page = await stage.open({ path: at(`/training-runs/${name}`) });
+      await page.getByText(/^All \d+ metrics$/).waitFor();
+      const facts = await page.locator(".facts > div").allInnerTexts();
+      expect(facts.map((text) => text.replaceAll("\n", " ")).slice(0, 2)).toEqual([
+        "Training reward – mean of the last step",
+        "Training pass rate – step 2, n = 0, T = 1",
+      ]);
+      // The curve ends at step 1, and says so with the n of step 1.
+      await page.getByRole("figure", { name: "Pass rate" }).getByText("n = 8, T = 1").waitFor();
+      await page.close();
+    });
+
     test("each chart and each metric says what it is", async () => {
       const name = await trained([1, 0, 0, 0]);
       const page = await stage.open({ path: at(`/training-runs/${name}`) });

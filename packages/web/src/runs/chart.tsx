@@ -53,7 +53,9 @@ export function Chart({ curves }: { readonly curves: Curves }): ReactElement {
             <li key={label}>
               <span className={`swatch series-${(position % SERIES_COLOURS) + 1}`} aria-hidden="true" />
               {label} <strong>{shown === undefined ? "–" : say(shown.value)}</strong>
-              {remark === undefined ? null : <span className="quiet"> {remark}</span>}
+              {remark === undefined || shown === undefined ? null : (
+                <span className="quiet"> {remark(shown.step)}</span>
+              )}
             </li>
           );
         })}

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { MOST_COMPARED, type TrainingMetrics } from "@osmosis/protocol";
 import { expect, test } from "vitest";
-import { SERIES_COLOURS, aligned, curvesOf, timeLeft } from "./curves.ts";
+import { SERIES_COLOURS, aligned, commitTimes, curvesOf, timeLeft } from "./curves.ts";
 
 function metricsOf(values: Readonly<Record<string, Readonly<Record<number, number>>>>): TrainingMetrics {
   return {
@@ -21,7 +21,7 @@ function metricsOf(values: Readonly<Record<string, Readonly<Record<number, numbe
       data_points: Object.entries(points).map(([step, value]) => ({
         step: Number(step),
         value,
-        timestamp: 0,
+        timestamp: Number(step) * 1000,
       })),
     })),
   };
@@ -36,15 +36,21 @@ test("a pass rate names its n and its temperature; charts without values are lef
     "eval/validation/n": { 2: 200 },
     "eval/validation/temperature": { 2: 0 },
   });
-  expect(curvesOf(metrics)).toMatchObject([
+  const charts = curvesOf(metrics);
+  expect(charts).toMatchObject([
     {
       title: "Pass rate",
       isShare: true,
       series: [
-        { label: "training", remark: "n = 127, T = 1", points: [{ value: 0.25 }, { value: 0.5 }] },
-        { label: "validation", remark: "n = 200, T = 0 (greedy)", points: [{ step: 2, value: 0.75 }] },
+        { label: "training", points: [{ value: 0.25 }, { value: 0.5 }] },
+        { label: "validation", points: [{ step: 2, value: 0.75 }] },
       ],
     },
+  ]);
+  // Those of the step that is looked at.
+  expect(charts[0]?.series.map(({ remark }) => [1, 2].map((step) => remark?.(step)))).toEqual([
+    ["n = 128, T = 1", "n = 127, T = 1"],
+    ["", "n = 200, T = 0 (greedy)"],
   ]);
   expect(curvesOf(undefined)).toEqual([]);
 });
@@ -56,6 +62,14 @@ test("as many runs as can be compared have a colour each, on the page and in the
     expect(styles("base.css")).toContain(`--series-${number}: light-dark(`);
     expect(styles("data.css")).toContain(`background: var(--series-${number});`);
   }
+});
+
+test("a step in which nothing was rewarded is a step that was committed", () => {
+  const metrics = metricsOf({
+    "rollout/raw_reward": { 1: 0.5, 3: 0.5 },
+    "perf/step_time": { 1: 1, 2: 1, 3: 1 },
+  });
+  expect(commitTimes(metrics)).toEqual([1000, 2000, 3000]);
 });
 
 test("series with other steps share one axis, with gaps", () => {

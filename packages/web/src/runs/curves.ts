@@ -8,8 +8,8 @@ export type Point = { readonly step: number; readonly value: number };
 
 export type Series = {
   readonly label: string;
-  /** Under which conditions the values were measured. */
-  readonly remark?: string;
+  /** Under which conditions the value of a step was measured. */
+  readonly remark?: (step: number) => string;
   /** What the values are, exactly. */
   readonly definition?: string;
   readonly points: readonly Point[];
@@ -24,19 +24,16 @@ export type Curves = {
   readonly series: readonly Series[];
 };
 
-type Source = {
-  readonly label: string;
-  readonly key: string;
-  readonly n?: string;
-  readonly temperature?: string;
-};
+/** The metrics that say how many rollouts a value is of, and at which temperature. */
+export type Conditions = { readonly n: string; readonly temperature: string };
 
-const TRAINING = { label: "training", n: "rollout/n", temperature: "rollout/temperature" };
-const VALIDATION = {
-  label: "validation",
-  n: "eval/validation/n",
-  temperature: "eval/validation/temperature",
-};
+type Source = { readonly label: string; readonly key: string; readonly conditions?: Conditions };
+
+export const TRAINED: Conditions = { n: "rollout/n", temperature: "rollout/temperature" };
+export const VALIDATED: Conditions = { n: "eval/validation/n", temperature: "eval/validation/temperature" };
+
+const TRAINING = { label: "training", conditions: TRAINED };
+const VALIDATION = { label: "validation", conditions: VALIDATED };
 
 /** The charts of a training run by the platform's metric keys. */
 const CHARTS: readonly { readonly title: string; readonly isShare?: boolean; readonly sources: Source[] }[] =
@@ -84,28 +81,41 @@ export function curvesOf(metrics: TrainingMetrics | undefined): Curves[] {
 function seriesOf(metrics: TrainingMetrics | undefined, source: Source): Series[] {
   const points = pointsOf(metrics, source.key);
   if (points.length === 0) return [];
-  const remark = formatConditions(
-    source.n === undefined ? undefined : lastOf(metrics, source.n),
-    source.temperature === undefined ? undefined : lastOf(metrics, source.temperature),
-  );
+  const { conditions } = source;
   const definition = metricDefinition(source.key)?.definition;
   return [
     {
       label: source.label,
       points,
-      ...(remark === "" ? {} : { remark }),
+      ...(conditions === undefined ? {} : { remark: (step) => conditionsAt(metrics, conditions, step) }),
       ...(definition === undefined ? {} : { definition }),
     },
   ];
 }
 
-function pointsOf(metrics: TrainingMetrics | undefined, key: string): readonly Point[] {
+/** The values of a metric; a step without one has no point. */
+export function pointsOf(metrics: TrainingMetrics | undefined, key: string): readonly Point[] {
   return metrics?.metrics.find(({ metric_key }) => metric_key === key)?.data_points ?? [];
 }
 
-/** The newest value of a metric. */
-export function lastOf(metrics: TrainingMetrics | undefined, key: string): number | undefined {
-  return pointsOf(metrics, key).at(-1)?.value;
+/** `n = 200, T = 1`: of that very step, since the newest may be another one's. */
+export function conditionsAt(
+  metrics: TrainingMetrics | undefined,
+  { n, temperature }: Conditions,
+  step: number,
+): string {
+  const at = (key: string) => pointsOf(metrics, key).find((point) => point.step === step)?.value;
+  return formatConditions(at(n), at(temperature));
+}
+
+/** When each step was committed, in order. Not every metric has a value in every step. */
+export function commitTimes({ metrics }: TrainingMetrics): number[] {
+  const times = new Map(
+    metrics.flatMap(({ data_points }) =>
+      data_points.map(({ step, timestamp }) => [step, timestamp] as const),
+    ),
+  );
+  return [...times].sort(([a], [b]) => a - b).map(([, time]) => time);
 }
 
 /** Columns for a plot: all steps in order, and for each series a value or a gap at each. */

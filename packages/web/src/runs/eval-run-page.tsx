@@ -146,6 +146,7 @@ function Overview(props: {
           </Fact>
         )}
       </Facts>
+      <Components of={results.components} />
       <Outcomes run={run} results={results} />
     </>
   );
@@ -159,6 +160,30 @@ function Lines(props: { readonly of: readonly string[] }): ReactElement[] {
         {line}
       </span>
     ));
+}
+
+/** What the grader told beside the reward. */
+function Components({ of }: { readonly of: EvalResults["components"] }): ReactElement | null {
+  const rows = Object.entries(of);
+  if (rows.length === 0) return null;
+  return (
+    <section aria-labelledby="components">
+      <h2 id="components">Beside the reward</h2>
+      <table className="narrow">
+        <tbody>
+          {rows.map(([name, { mean, n }]) => (
+            <tr key={name}>
+              <th scope="row">
+                <bdi>{name}</bdi>
+              </th>
+              <td className="number">{formatNumber(mean)}</td>
+              <td className="number quiet">n = {n.toLocaleString("en")}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
 }
 
 function Outcomes(props: { readonly run: EvalRun; readonly results: EvalResults }): ReactElement | null {

@@ -2,7 +2,7 @@ import { trainingRoutes, type TrainingMetrics, type TrainingRun } from "@osmosis
 import { useQuery } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
 import type { ReactElement } from "react";
-import { formatConditions, formatDuration, formatEstimate, formatNumber, formatShare } from "../format.ts";
+import { formatDuration, formatEstimate, formatNumber, formatShare } from "../format.ts";
 import { usePlace } from "../frame.tsx";
 import { Fact, Facts } from "../parts/facts.tsx";
 import { LIVE_MS, isFinal } from "../platform.ts";
@@ -11,7 +11,17 @@ import { RolloutTable } from "../rollouts/rollout-table.tsx";
 import { Chart } from "./chart.tsx";
 import { Checkpoints } from "./checkpoints.tsx";
 import { ConfigTables } from "./config-tables.tsx";
-import { curvesOf, lastOf, timeLeft } from "./curves.ts";
+import {
+  TRAINED,
+  VALIDATED,
+  commitTimes,
+  conditionsAt,
+  curvesOf,
+  pointsOf,
+  timeLeft,
+  type Conditions,
+  type Point,
+} from "./curves.ts";
 import { ExportLinks } from "./export-links.tsx";
 import { Findings } from "./findings.tsx";
 import { Meter } from "./meter.tsx";
@@ -93,7 +103,7 @@ function Overview({ run }: { readonly run: TrainingRun }): ReactElement {
       <Progress run={run} metrics={metrics.data} />
       <Findings run={run} />
       <Numbers run={run} metrics={metrics.data} />
-      {charts.length === 0 ? (
+      {metrics.data.metrics.length === 0 ? (
         <p className="empty">
           {isFinal(run.status)
             ? "The run ended before its first step was done, so there are no curves."
@@ -116,12 +126,10 @@ function Overview({ run }: { readonly run: TrainingRun }): ReactElement {
 
 function Progress(props: { readonly run: TrainingRun; readonly metrics: TrainingMetrics }): ReactElement {
   const { run, metrics } = props;
-  const committedAt = metrics.metrics
-    .find(({ metric_key }) => metric_key === "rollout/raw_reward")
-    ?.data_points.map(({ timestamp }) => timestamp);
+  const committedAt = commitTimes(metrics);
   const left = isFinal(run.status)
     ? undefined
-    : timeLeft({ startedAt: run.started_at, totalSteps: run.total_steps, committedAt: committedAt ?? [] });
+    : timeLeft({ startedAt: run.started_at, totalSteps: run.total_steps, committedAt });
   const position = `step ${run.current_step} of ${run.total_steps ?? "?"}`;
   return (
     <Meter label="Steps" done={run.current_step} total={run.total_steps}>
@@ -132,41 +140,24 @@ function Progress(props: { readonly run: TrainingRun; readonly metrics: Training
 
 function Numbers(props: { readonly run: TrainingRun; readonly metrics: TrainingMetrics }): ReactElement {
   const { run, metrics } = props;
-  const last = (key: string) => lastOf(metrics, key);
-  const reward = metrics.overview.metric_summaries.find(({ key }) => key === "rollout/raw_reward");
-  const validation = last("eval/validation/pass_rate");
-  const validated = metrics.metrics
-    .find(({ metric_key }) => metric_key === "eval/validation/pass_rate")
-    ?.data_points.at(-1)?.step;
+  const validation = pointsOf(metrics, "eval/validation/pass_rate").at(-1);
+  const atStep = (step: number, conditions: Conditions): string =>
+    [`step ${step}`, conditionsAt(metrics, conditions, step)].filter((text) => text !== "").join(", ");
   const { duration_ms: durationMs } = metrics.overview;
   return (
     <Facts>
-      <Fact
-        name="Training reward"
-        remark={
-          reward === undefined
-            ? "mean of the last step"
-            : `${signed(reward.delta)} since step 1 (${formatNumber(reward.initial)})`
-        }
-      >
+      <Fact name="Training reward" remark={rewardGained(run, pointsOf(metrics, "rollout/raw_reward"))}>
         {formatNumber(run.reward)}
       </Fact>
       <Fact
         name="Training pass rate"
-        remark={
-          run.current_step === 0
-            ? "of the last step"
-            : `step ${run.current_step}, ${formatConditions(last("rollout/n"), last("rollout/temperature"))}`
-        }
+        remark={run.current_step === 0 ? "of the last step" : atStep(run.current_step, TRAINED)}
       >
         {run.pass_rate === null ? "–" : formatShare(run.pass_rate)}
       </Fact>
       {validation === undefined ? null : (
-        <Fact
-          name="Validation pass rate"
-          remark={`step ${validated}, ${formatConditions(last("eval/validation/n"), last("eval/validation/temperature"))}`}
-        >
-          {formatShare(validation)}
+        <Fact name="Validation pass rate" remark={atStep(validation.step, VALIDATED)}>
+          {formatShare(validation.value)}
         </Fact>
       )}
       <Fact name="Rollouts" remark="ended in committed steps">
@@ -177,6 +168,15 @@ function Numbers(props: { readonly run: TrainingRun; readonly metrics: TrainingM
       </Fact>
     </Facts>
   );
+}
+
+/** A step in which nothing was rewarded has no reward, and none to be compared. */
+function rewardGained({ current_step: step }: TrainingRun, points: readonly Point[]): string {
+  const [first, last] = [points[0], points.at(-1)];
+  if (first === undefined || last === undefined || last.step !== step || first.step === step) {
+    return "mean of the last step";
+  }
+  return `${signed(last.value - first.value)} since step ${first.step} (${formatNumber(first.value)})`;
 }
 
 function signed(value: number): string {
