@@ -14,9 +14,9 @@ export interface BlobGrant {
 
 /** URLs of this server that carry their own permission: who holds one needs no token. */
 export interface SignedUrls {
-  /** Seconds that a URL is good for. */
+  /** Seconds that a URL is good for that is given no other time. */
   readonly lifetimeSeconds: number;
-  sign(grant: BlobGrant): string;
+  sign(grant: BlobGrant, seconds?: number): string;
   /** The grant of a request, or FORBIDDEN when its signature is wrong or it has expired. */
   verify(request: { method: string; key: string; query: Readonly<Record<string, string>> }): BlobGrant;
 }
@@ -34,8 +34,8 @@ export function createSignedUrls(parts: { url: string; key: Buffer; now: () => D
   return {
     lifetimeSeconds,
 
-    sign(grant) {
-      const expires = String(Math.floor(parts.now().getTime() / 1000) + lifetimeSeconds);
+    sign(grant, seconds = lifetimeSeconds) {
+      const expires = String(Math.floor(parts.now().getTime() / 1000) + seconds);
       const query = new URLSearchParams({ expires });
       if (grant.maxBytes !== undefined) query.set("max", String(grant.maxBytes));
       if (grant.fileName !== undefined) query.set("name", grant.fileName);

@@ -90,10 +90,14 @@ function assignmentOf(parts: ClaimParts, model: RunModel): ModelAssignment {
   };
 }
 
+/** A worker prepares a run before it fetches its model, one large file after the other, over whatever line it has. */
+const FILES_REACHABLE_SECONDS = 24 * 3600;
+
 /** A file for a worker. Its URL is relative, because a worker may reach the server by another address than users do. */
 export function fileRef(
   { blobUrls, url }: ClaimParts,
   { name, key, size_bytes, sha256 }: StoredFile,
 ): FileRef {
-  return { name, url: blobUrls.sign({ method: "GET", key }).slice(url.length), size_bytes, sha256 };
+  const signed = blobUrls.sign({ method: "GET", key }, FILES_REACHABLE_SECONDS);
+  return { name, url: signed.slice(url.length), size_bytes, sha256 };
 }

@@ -240,6 +240,21 @@ withDatabaseLocation("the worker API", (locate) => {
     });
   });
 
+  test("the last file of a model can be fetched when the files before it took hours", async () => {
+    await submitTraining();
+    const { job, run } = await start();
+    const file = job.model.type === "local" ? job.model.base_files.at(-1) : undefined;
+    // Its lease would end, which is not the point here.
+    await run.finish();
+    const hours = 3 * 3600_000;
+    server.advance(hours);
+    try {
+      expect((await run.get(file?.url ?? "")).status).toBe(200);
+    } finally {
+      server.advance(-hours);
+    }
+  });
+
   test("finishing again before the first answer has come is the same as once", async () => {
     await submitEval();
     const { run } = await start();
