@@ -101,11 +101,27 @@ describe("an entrypoint", () => {
     );
   });
 
+  test("that dies once is started again, and only the rollouts that it had are lost", async () => {
+    const ended = await submit(await configure("dies-once.ts"));
+    expect(ended.code).toBe(0);
+    const { resource } = JSON.parse(ended.stdout) as { resource: { name: string } };
+    const { eval_run: run } = await evalEnd(platform.client, resource.name);
+    expect(run).toMatchObject({ status: "finished" });
+    const rollouts = await recordedRollouts(platform.client, "eval", resource.name);
+    expect(rollouts.filter(({ outcome }) => outcome === "ok")).toHaveLength(ROWS - 1);
+    expect(rollouts.filter(({ outcome }) => outcome !== "ok")).toMatchObject([
+      { row_index: 3, outcome: "lost", reward: null, error: expect.stringContaining("exit code 9") },
+    ]);
+    const logs = await platform.osmosis("eval", "logs", resource.name, "--plain");
+    expect(logs.stdout).toContain("It is started again (1 of 3 times)");
+  });
+
   test("that listens and dies is named with its exit code, and the rollouts before it stay", async () => {
     const { name, error } = await failedRun("listens-and-dies.ts");
     expect(error).toContain(
       "rollouts/faulty/listens-and-dies.ts ended in the middle of the run, with exit code 9",
     );
+    expect(error).toContain("started again 3 times before");
     await expectFirstRowsKept(name);
   });
 

@@ -36,7 +36,7 @@ const ENTRYPOINTS = {
   "throws.ts": `throw new Error("the toy box is empty");`,
   "never-listens.ts": `console.log("thinking"); setInterval(() => {}, 1000);`,
   "hangs.ts": `for (;;);`,
-  "listens-and-dies.ts": `${BASE}
+  "dies-once.ts": `${BASE}
 class Dies extends MultiplyWorkflow {
   override async run(ctx) {
     if (rowOf(ctx) === 3) process.exit(9);
@@ -45,10 +45,19 @@ class Dies extends MultiplyWorkflow {
 }
 await serveRollout({ backend: new LocalBackend({ workflow: Dies, grader: MultiplyGrader }) });
 `,
+  "listens-and-dies.ts": `${BASE}
+class Dies extends MultiplyWorkflow {
+  override async run(ctx) {
+    if (rowOf(ctx) >= 3) process.exit(9);
+    return super.run(ctx);
+  }
+}
+await serveRollout({ backend: new LocalBackend({ workflow: Dies, grader: MultiplyGrader }) });
+`,
   "listens-and-hangs.ts": `${BASE}
 class Hangs extends MultiplyWorkflow {
   override async run(ctx) {
-    if (rowOf(ctx) === 3) for (;;);
+    if (rowOf(ctx) >= 3) for (;;);
     return super.run(ctx);
   }
 }

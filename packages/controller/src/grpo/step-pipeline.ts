@@ -55,7 +55,8 @@ export function openStepPipeline(
   const pool = openRolloutPool(options.concurrency ?? DEFAULT_CONCURRENCY * (lookahead + 1));
   const stop = new AbortController();
   const bounds = deadlineOf([options.signal, stop.signal]);
-  const guard = failureGuard(limit);
+  const { lives } = options.server;
+  const guard = failureGuard(limit, ({ rollout_id: id }) => lives?.hasTaken(id) === true);
   const inFlight = new Map<number, Promise<StepRollouts & { rolloutSeconds: number }>>();
   const endedOfStep = new Map<number, number>();
   let firstWeights: number | undefined;

@@ -9,7 +9,7 @@ import type { ScriptedSampler } from "../../test/scripted-sampler.ts";
 import { openGateway } from "../gateway/gateway.ts";
 import { driveRollout } from "./drive-rollout.ts";
 import type { DriveRolloutOptions } from "./drive-rollout.ts";
-import { connectRolloutServer } from "./server-client.ts";
+import { RolloutServerError, connectRolloutServer } from "./server-client.ts";
 
 const codec = await loadTestCodec();
 const opened: AsyncDisposable[] = [];
@@ -306,6 +306,34 @@ describe("every end has one outcome:", () => {
   test("rewards at the ends of the range count", async () => {
     const { drive } = await setUp({ agent });
     expect(await drive({ rewardRange: [1, 2] })).toMatchObject({ outcome: "ok", reward: 1 });
+  });
+
+  test.each([
+    ["that polls", {}],
+    ["that waits for callbacks", { form: "callback" as const }],
+  ])("a rollout %s is lost at once when the life of its server ends", async (_name, more) => {
+    const life = new AbortController();
+    const { client, drive, server } = await setUp({ agent: busyAgent, ...more });
+    const entered: string[] = [];
+    const lives = {
+      async enter(rolloutId: string) {
+        entered.push(rolloutId);
+        return life.signal;
+      },
+      hasTaken: () => true,
+    };
+    const driven = drive({
+      server: { ...client, lives },
+      timeouts: { agentSeconds: 3000, graderSeconds: 5 },
+    });
+    await expect.poll(() => server.load.now).toBe(1);
+    life.abort(new RolloutServerError("unreachable", "The rollout server died: exit code 9"));
+    expect(await driven).toMatchObject({
+      outcome: "lost",
+      reward: null,
+      error: "The rollout server died: exit code 9",
+      rollout_id: entered.at(-1),
+    });
   });
 
   test("a server that refuses is a broken sandbox", async () => {

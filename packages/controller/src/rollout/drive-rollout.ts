@@ -133,12 +133,13 @@ async function runToEnd(
 ): Promise<RolloutEnd | "again"> {
   const { server, grade } = options;
   const { agentSeconds, graderSeconds, graceSeconds = DEFAULT_GRACE_SECONDS } = options.timeouts;
-  const limit = { ms: (agentSeconds + graderSeconds + graceSeconds) * 1000, ...options };
+  const ms = (agentSeconds + graderSeconds + graceSeconds) * 1000;
+  const noRoom = () => failed("sandbox", `The rollout server had no room for ${ms / 1000} s.`);
+  const life = await within({ ms, ...options }, noRoom, (signal) => server.lives?.enter(rolloutId, signal));
+  const limit = { ms, ...options, life };
 
-  const admission = await within(
-    limit,
-    () => failed("sandbox", `The rollout server had no room for ${limit.ms / 1000} s.`),
-    (signal) => admit(requestOf(rolloutId, rollout, options), options, signal),
+  const admission = await within(limit, noRoom, (signal) =>
+    admit(requestOf(rolloutId, rollout, options), options, signal),
   );
   if (admission.type === "conflict" || admission.type === "wants_callbacks") {
     if (admission.type === "conflict" || admission.started) await server.cancel(rolloutId);
@@ -222,15 +223,24 @@ class RolloutEnded extends Error {
   }
 }
 
+type Limit = {
+  readonly ms: number;
+  readonly signal: AbortSignal;
+  /** Of the server that has the rollout. */
+  readonly life?: AbortSignal | undefined;
+};
+
 async function within<T>(
-  { ms, signal }: { readonly ms: number; readonly signal: AbortSignal },
+  { ms, signal, life }: Limit,
   onExpiry: () => RolloutEnd,
-  work: (signal: AbortSignal) => Promise<T>,
+  work: (signal: AbortSignal) => Promise<T> | T,
 ): Promise<T> {
-  using deadline = deadlineOf([signal], ms);
+  using deadline = deadlineOf(life === undefined ? [signal] : [signal, life], ms);
   try {
     return await work(deadline.signal);
   } catch (error) {
+    // The connection may break a moment before it is known why.
+    if (life?.aborted === true && !signal.aborted) throw life.reason;
     if (deadline.expired()) throw new RolloutEnded(onExpiry());
     throw error;
   }

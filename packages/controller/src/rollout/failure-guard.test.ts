@@ -31,6 +31,17 @@ test("rollouts that ended well are no failures, however many there are", () => {
   ]);
 });
 
+test("what was lost with a server counts neither as a failure nor as a success", () => {
+  const lost = (id: string) => recordOf({ outcome: "lost", error: "gone", reward: null, rollout_id: id });
+  const guard = failureGuard(2, ({ rollout_id: id }) => id === "with the server");
+  expect([lost("a"), lost("with the server"), lost("with the server")].map(guard)).toEqual([
+    undefined,
+    undefined,
+    undefined,
+  ]);
+  expect(guard(lost("b"))).toContain("2 rollouts in a row ended with the outcome lost");
+});
+
 test("why nothing was scored is counted by its class, also where each message names an address of its own", () => {
   const refused = (id: number, tokens: number) =>
     failure("agent", `http://127.0.0.1:4000/rollouts/r${id} answered 400: The prompt has ${tokens} tokens.`);

@@ -15,11 +15,20 @@ const ADVICE: Record<Exclude<RolloutOutcome, "ok" | "truncated">, string> = {
   lost: "The rollout server went away, or forgot its rollouts; look at its log and its memory.",
 };
 
-/** Stops a run after `limit` rollouts in a row that failed in one and the same way. */
-export function failureGuard(limit: number): (rollout: RolloutRecord) => string | undefined {
+/**
+ * Stops a run after `limit` rollouts in a row that failed in one and the same way.
+ *
+ * @param isExcused - true for one that is neither a failure of its own nor a success
+ */
+export function failureGuard(
+  limit: number,
+  isExcused: (rollout: RolloutRecord) => boolean = () => false,
+): (rollout: RolloutRecord) => string | undefined {
   let last: RolloutOutcome | undefined;
   let inARow = 0;
-  return ({ outcome, error }) => {
+  return (rollout) => {
+    const { outcome, error } = rollout;
+    if (outcome === "lost" && isExcused(rollout)) return undefined;
     inARow = outcome === last ? inARow + 1 : 1;
     last = outcome;
     if (outcome === "ok" || outcome === "truncated" || inARow < limit) return undefined;

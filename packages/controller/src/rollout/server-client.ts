@@ -44,6 +44,18 @@ export type RolloutServer = {
   poll(rolloutId: string, lease: Lease, signal: AbortSignal): Promise<RolloutResultReply>;
   /** Asks for the end of a rollout; takes 5 seconds at most and never fails. */
   cancel(rolloutId: string): Promise<void>;
+  /** Of a server that is started again when it dies. */
+  readonly lives?: ServerLives;
+};
+
+export type ServerLives = {
+  /**
+   * Waits while the server is being started. The rollout belongs to the life that follows: the signal aborts with a
+   * {@link RolloutServerError} when that has ended.
+   */
+  enter(rolloutId: string, signal: AbortSignal): Promise<AbortSignal>;
+  /** True for a rollout whose life has ended: however many it took, that is one incident. */
+  hasTaken(rolloutId: string): boolean;
 };
 
 export type Lease = { readonly token: string; readonly waitMs: number };

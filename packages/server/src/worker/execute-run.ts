@@ -1,7 +1,6 @@
 import { readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import {
-  connectRolloutServer,
   driveRollout,
   evaluateRun,
   openGateway,
@@ -25,7 +24,8 @@ import type { FileCache } from "./file-cache.ts";
 import { openFrozenModels, type FrozenModels } from "./frozen-models.ts";
 import type { RunLink } from "./platform-link.ts";
 import { removeEmpty, rolloutRecorder } from "./record-rollouts.ts";
-import { startRolloutProcess, type RolloutProcess, type RolloutTimeouts } from "./rollout-process.ts";
+import type { RolloutTimeouts } from "./rollout-process.ts";
+import { openRolloutService, type RolloutService } from "./rollout-service.ts";
 import type { RunLog } from "./run-log.ts";
 import { openPolicy } from "./sampling-policy.ts";
 import { openSharedRollouts, type SharedRollouts } from "./shared-rollouts.ts";
@@ -39,6 +39,8 @@ export type WorkerTools = {
   readonly openService: () => Promise<TrainingService>;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly rolloutTimeouts?: RolloutTimeouts;
+  /** How long a trainer by URL may be away. */
+  readonly trainerPatienceMs?: number;
   readonly fetch: typeof fetch;
   readonly clock: Clock;
 };
@@ -68,7 +70,7 @@ export async function executeRun(
     signal,
   });
   await using opened = new AsyncDisposableStack();
-  const rollouts = await startRolloutProcess({
+  const rollouts = await openRolloutService({
     folder: code,
     rollout: job.rollout,
     entrypoint: job.entrypoint,
@@ -77,6 +79,8 @@ export async function executeRun(
     onLine: (line, stream) => log.write(stream === "stderr" ? "warning" : "info", "rollout", line),
     ...(tools.rolloutTimeouts === undefined ? {} : { timeouts: tools.rolloutTimeouts }),
     fetch: tools.fetch,
+    clock: tools.clock,
+    warn: (text) => log.write("warning", "rollout", text),
     signal,
   });
   opened.use(rollouts);
@@ -117,7 +121,7 @@ type RunParts = {
   /** Closes what is put into it when the run ends. */
   readonly opened: AsyncDisposableStack;
   readonly folder: string;
-  readonly rollouts: RolloutProcess;
+  readonly rollouts: RolloutService;
   readonly rows: readonly DatasetRow[];
   readonly recorded: readonly RolloutRecord[];
   readonly link: RunLink;
@@ -134,7 +138,7 @@ async function evaluate(job: EvaluationJob, parts: RunParts): Promise<RunEnd> {
     runId: job.run_id,
     config: job.config,
     gateway,
-    server: serverOf(parts),
+    server: parts.rollouts.server,
     rows: parts.rows,
     recorded: parts.recorded,
     ports: runPorts(parts, shared),
@@ -176,7 +180,7 @@ function trainWith(
     ...frozen,
     ...(shared === undefined ? {} : { drive: shared.drive }),
     gateway,
-    server: serverOf(parts),
+    server: parts.rollouts.server,
     rows: parts.rows,
     recorded: parts.recorded,
     committedSteps: job.committed_steps,
@@ -240,15 +244,6 @@ async function nameBaseModel(folder: string, model: ModelAssignment): Promise<vo
   const config = JSON.parse(text) as Record<string, unknown>;
   const named = { ...config, base_model_name_or_path: model.base_model };
   await writeFile(path, `${JSON.stringify(named, null, 2)}\n`);
-}
-
-function serverOf({ rollouts, tools }: RunParts): ReturnType<typeof connectRolloutServer> {
-  return connectRolloutServer({
-    baseUrl: rollouts.url,
-    apiKey: rollouts.token,
-    fetch: tools.fetch,
-    clock: tools.clock,
-  });
 }
 
 function runPorts({ rollouts, link, log, signal }: RunParts, shared: SharedRollouts | undefined): RunPorts {
