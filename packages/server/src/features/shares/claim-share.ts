@@ -32,7 +32,12 @@ export async function claimShare(
   await releaseFormer(parts, claimant);
   while (!options.signal.aborted) {
     const share = await takeShare(parts, claimant);
-    if (share !== undefined) return share;
+    if (share !== undefined) {
+      if (!options.signal.aborted) return share;
+      // The worker went away while it was given the share.
+      await releaseFormer(parts, claimant);
+      break;
+    }
     const leftMs = end - now().getTime();
     if (leftMs <= 0) return null;
     await bell.wait(Math.min(leftMs, 1000), options.signal);

@@ -15,6 +15,7 @@ import { withDatabaseLocation } from "../../database/testing.ts";
 import { createTestWorker, testRollout } from "../../testing-worker.ts";
 import { createTestWorkspace, type TestWorkspace } from "../../testing-workspace.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
+import { claimShare } from "./claim-share.ts";
 import { sweepLeases } from "../worker-api/sweeper.ts";
 
 const TRAINER = { url: "http://trainer.example", api_key: "tml-the-platform's" };
@@ -191,6 +192,27 @@ withDatabaseLocation("shares of a run", (locate) => {
       .execute();
     await using _restarted = await sweepLeases({ ...platform, bell: platform.runBell });
     await workers.call(shareRoutes.heartbeat, { ...atShare(share), body: {} });
+    await holder.run.finish();
+  });
+
+  test("a share is open again at once when its worker goes away while it is given it", async () => {
+    const holder = await hold();
+    await holder.publish([task()]);
+    const { platform } = server;
+    const worker = new AbortController();
+    const exceptRuns = Object.assign([], {
+      includes() {
+        worker.abort();
+        return false;
+      },
+    });
+    const given = await claimShare(
+      { ...platform, bell: platform.runBell },
+      { worker: "anna", instance: "anna-1", exceptRuns },
+      { waitMs: 0, signal: worker.signal, admit: async () => {} },
+    );
+    expect([given, worker.signal.aborted]).toEqual([null, true]);
+    expect(await holder.open()).toBe(1);
     await holder.run.finish();
   });
 
