@@ -26,6 +26,10 @@ export function evalFields(run: EvalRun): Field[] {
       "Mean reward",
       results.score_ci === null ? formatNumber(results.score) : formatProportion(results.score_ci),
     ],
+    ...Object.entries(results.components).map(([name, { mean, n }]): Field => [
+      name,
+      `${formatNumber(mean)} (n=${formatCount(n)})`,
+    ]),
     ["Temperature", temperature],
     ["Passed", `${results.passed} of ${results.graded} graded (threshold ${results.pass_threshold})`],
     ["Rows", `${formatCount(results.sampled_rows)} of ${formatCount(results.total_dataset_rows)}`],

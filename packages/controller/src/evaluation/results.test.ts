@@ -13,8 +13,25 @@ function rollout(
   reward: number | null,
   outcome: RolloutOutcome = "ok",
 ): EvaluatedRollout {
-  return { row_index: row, sample_index: sample, outcome, reward, prompt_tokens: 10, completion_tokens: 5 };
+  const tokens = { prompt_tokens: 10, completion_tokens: 5 };
+  return { row_index: row, sample_index: sample, outcome, reward, ...tokens, metrics: {} };
 }
+
+test("what a grader told beside the reward is averaged over the graded rollouts that have it", () => {
+  const rollouts = [
+    { ...rollout(0, 0, 1), metrics: { used_tool: 1, ["__proto__"]: 3 } },
+    { ...rollout(1, 0, 0), metrics: { used_tool: 0, turns: 4 } },
+    { ...rollout(2, 0, null, "agent"), metrics: { turns: 9 } },
+    { ...rollout(3, 0, null, "provider"), metrics: { turns: 9 } },
+  ];
+  const { components } = evaluationResults(rollouts, facts);
+  expect(Object.entries(components)).toEqual([
+    ["used_tool", { mean: 0.5, n: 2 }],
+    ["__proto__", { mean: 3, n: 1 }],
+    ["turns", { mean: 4, n: 1 }],
+  ]);
+  expect(evaluationResults([], facts).components).toEqual({});
+});
 
 test("results follow the counting rules, whatever the order of the rollouts", () => {
   const rollouts = [

@@ -6,7 +6,7 @@ import type { Clustered } from "./statistics.ts";
 /** The part of a rollout record that statistics read. */
 export type EvaluatedRollout = Pick<
   RolloutRecord,
-  "row_index" | "sample_index" | "outcome" | "reward" | "prompt_tokens" | "completion_tokens"
+  "row_index" | "sample_index" | "outcome" | "reward" | "prompt_tokens" | "completion_tokens" | "metrics"
 >;
 
 export type EvaluationFacts = {
@@ -35,6 +35,7 @@ export function isSkipped(outcome: RolloutOutcome): boolean {
  *   below two rows.
  * - Both intervals take the attempts at one row as a cluster, so that many attempts at few rows do not feign precision.
  * - `reward_stats.std` is the population's.
+ * - `components` are the means of the grader's metrics, over the graded rollouts that have them.
  * - `pass_at_k` is the unbiased estimate of arXiv 2107.03374 for k = 1, 2, 4 …, each over the rows with k attempts that
  *   were not skipped; absent when no row has two.
  */
@@ -80,7 +81,23 @@ export function evaluationResults(
             max: quantile(rewards, 1),
             ...passAtKByRow(counted, passes),
           },
+    components: componentsOf(counted),
   };
+}
+
+function componentsOf(rollouts: readonly EvaluatedRollout[]): EvalResults["components"] {
+  const values = new Map<string, number[]>();
+  for (const { reward, metrics } of rollouts) {
+    if (reward === null) continue;
+    for (const [name, value] of Object.entries(metrics)) {
+      const known = values.get(name);
+      if (known === undefined) values.set(name, [value]);
+      else known.push(value);
+    }
+  }
+  return Object.fromEntries(
+    [...values].map(([name, given]) => [name, { mean: mean(given), n: given.length }]),
+  );
 }
 
 function scoreInterval(rewards: Clustered): EvalResults["score_ci"] {

@@ -64,6 +64,8 @@ export const EvalResults = z.object({
   total_tokens: z.int(),
   outcomes: OutcomeCounts,
   reward_stats: RewardStats.nullable(),
+  /** Means of what workflow or grader gave beside the reward, by name; each over the `n` graded rollouts that have it. */
+  components: z.record(z.string(), z.object({ mean: z.number(), n: z.int() })).default({}),
 });
 export type EvalResults = z.infer<typeof EvalResults>;
 

@@ -11,6 +11,7 @@ import * as keptCheckpoints from "./0021-kept-checkpoints.ts";
 import * as teachers from "./0022-teachers.ts";
 import * as shares from "./0030-shares.ts";
 import * as rolloutOrder from "./0031-rollout-order.ts";
+import * as rolloutMetrics from "./0032-rollout-metrics.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -31,4 +32,5 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0022-teachers": teachers,
   "0030-shares": shares,
   "0031-rollout-order": rolloutOrder,
+  "0032-rollout-metrics": rolloutMetrics,
 };

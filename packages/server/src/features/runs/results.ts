@@ -12,7 +12,15 @@ export async function resultsOf(db: Kysely<Tables>, runId: string): Promise<Eval
     .executeTakeFirstOrThrow();
   const rollouts = await db
     .selectFrom("run_rollouts")
-    .select(["row_index", "sample_index", "outcome", "reward", "prompt_tokens", "completion_tokens"])
+    .select([
+      "row_index",
+      "sample_index",
+      "outcome",
+      "reward",
+      "prompt_tokens",
+      "completion_tokens",
+      "metrics",
+    ])
     .where("run_id", "=", runId)
     .execute();
   return evaluationResults(rollouts, factsOf(run));

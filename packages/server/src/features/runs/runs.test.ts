@@ -272,7 +272,7 @@ withDatabaseLocation("runs", (locate) => {
       });
       await run.record(
         testRollout({ row_index: 0, sample_index: 0 }),
-        testRollout({ row_index: 0, sample_index: 1, reward: 0 }),
+        testRollout({ row_index: 0, sample_index: 1, reward: 0, metrics: { turns: 2 } }),
         testRollout({ row_index: 1, sample_index: 0, outcome: "provider", reward: null, error: "503" }),
       );
       const { results } = await workspace.client.call(evalRoutes.get, { params: { name } });
@@ -286,6 +286,7 @@ withDatabaseLocation("runs", (locate) => {
         total_dataset_rows: 40,
         total_tokens: 45,
         temperature: 0,
+        components: { turns: { mean: 1.5, n: 2 } },
       });
       await run.record(
         testRollout({ row_index: 1, sample_index: 1 }),
