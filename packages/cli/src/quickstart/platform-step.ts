@@ -2,7 +2,7 @@ import { OsmosisError } from "@osmosis/protocol";
 import type { QuickstartOptions } from "../commands/quickstart.ts";
 import type { Context } from "../context.ts";
 import { DEFAULT_PORT } from "../platform/url.ts";
-import { buildDashboardOnce } from "../up/dashboard.ts";
+import { buildDashboard } from "../up/dashboard.ts";
 import { readRunning } from "../up/data-folder.ts";
 import { startPlatform, type LocalPlatform } from "../up/platform.ts";
 
@@ -25,7 +25,7 @@ export async function findOrStartPlatform(
   const running = await readRunning(folder);
   if (running !== undefined && (await answers(context, running.url)))
     return { kind: "found", url: running.url };
-  await buildDashboardOnce(context);
+  await buildDashboard(context);
   const start = (port: number): Promise<LocalPlatform> =>
     startPlatform(context, { folder, host: "127.0.0.1", port, workers: 1 });
   try {

@@ -3,7 +3,7 @@ import type { UpOptions } from "../commands/up.ts";
 import type { Context } from "../context.ts";
 import { stringifyStrict } from "../output/strict-json.ts";
 import type { SilentResult } from "../output/result.ts";
-import { buildDashboardOnce } from "./dashboard.ts";
+import { buildDashboard } from "./dashboard.ts";
 import { dataFolder, pathCommand } from "./data-folder.ts";
 import { startPlatform } from "./platform.ts";
 
@@ -14,7 +14,7 @@ import { startPlatform } from "./platform.ts";
 export async function up(context: Context, options: UpOptions): Promise<SilentResult> {
   const { io, style } = context;
   const folder = dataFolder(context, options.data);
-  await buildDashboardOnce(context);
+  await buildDashboard(context);
   context.note(`Starting the platform on ${folder} …`);
   const platform = await startPlatform(context, {
     folder,
