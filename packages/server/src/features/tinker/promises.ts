@@ -5,7 +5,7 @@ import type { Log } from "../../platform.ts";
 import { TurnNeverCame } from "./sequence.ts";
 
 /** What one person may have under way, together: a request is in memory until its turn has come. */
-const MAX_PENDING = { count: 2048, bytes: 512 * 1024 * 1024 };
+const MAX_PENDING = { count: 2048, bytes: 256 * 1024 * 1024 };
 
 /** What a promise ends with. `protobuf` gives the same content for whoever asked for it. */
 export type Result = { readonly body: object; readonly protobuf?: () => Uint8Array };
