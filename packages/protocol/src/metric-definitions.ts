@@ -208,7 +208,12 @@ export const METRICS: readonly MetricDefinition[] = [
     [
       "train/teacher_kl",
       "nats",
-      "KL divergence to the teacher, per sampled token of the batch: mean of policy's log probability minus teacher's. Where there is a teacher.",
+      "KL divergence to the teacher, per sampled token of the batch that it has read: mean of policy's log probability minus teacher's. Where there is a teacher.",
+    ],
+    [
+      "train/teacher_left_out",
+      "count",
+      "Sequences of the batch that are longer than the teacher's context: they are learned without it. Where there is a teacher.",
     ],
   ]),
   ...group("Length and behaviour", [

@@ -24,8 +24,8 @@ export type Scores = {
   readonly logprobs_B_T: readonly Float32Array[];
   /** Under the model that training began with; needed where `kl_coef` is not 0. */
   readonly reference_B_T?: readonly Float32Array[];
-  /** Under the teacher; needed where there is one. */
-  readonly teacher_B_T?: readonly Float32Array[];
+  /** Under the teacher; needed where there is one. Undefined for a sequence that is too long for it. */
+  readonly teacher_B_T?: readonly (Float32Array | undefined)[];
 };
 
 export type Objective = {
@@ -131,7 +131,7 @@ type Tokens = {
   readonly logprobs_S: readonly number[];
   readonly samplerLogprobs_S: readonly number[];
   readonly rewardAdvantages_S: readonly number[];
-  /** Empty where nobody was asked. */
+  /** Empty where nobody was asked, or could answer. */
   readonly reference_S: readonly number[];
   readonly teacher_S: readonly number[];
 };
@@ -165,7 +165,8 @@ function advantagesOf(
   const { kl_coef, kl_estimator, teacher_model, teacher_coef, entropy_coef } = config;
   return logprobs_S.map((logprob, s) => {
     let advantage = rewardAdvantages_S[s] ?? 0;
-    if (teacher_model !== undefined) advantage += teacher_coef * ((teacher_S[s] ?? 0) - logprob);
+    const teacher = teacher_S[s];
+    if (teacher_model !== undefined && teacher !== undefined) advantage += teacher_coef * (teacher - logprob);
     if (kl_estimator === "k1") advantage -= kl_coef * (logprob - (reference_S[s] ?? 0));
     return advantage - entropy_coef * (logprob - meanLogprob);
   });

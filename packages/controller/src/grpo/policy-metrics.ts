@@ -102,17 +102,24 @@ function referenceMetrics(scores: Scores, sequences_B: readonly SequenceObjectiv
 
 function teacherMetrics(scores: Scores, sequences_B: readonly SequenceObjective[]): Metrics {
   if (scores.teacher_B_T === undefined) return {};
-  return { "train/teacher_kl": mean(differencesTo(scores.teacher_B_T, scores, sequences_B)) };
+  const differences = differencesTo(scores.teacher_B_T, scores, sequences_B);
+  return {
+    // Of nothing there is no mean.
+    ...(differences.length > 0 && { "train/teacher_kl": mean(differences) }),
+    "train/teacher_left_out": scores.teacher_B_T.filter((row) => row === undefined).length,
+  };
 }
 
 /** The policy's log probabilities minus another model's, at the sampled tokens. */
 function differencesTo(
-  other_B_T: readonly Float32Array[],
+  other_B_T: readonly (Float32Array | undefined)[],
   { logprobs_B_T }: Scores,
   sequences_B: readonly SequenceObjective[],
 ): number[] {
   return sequences_B.flatMap(({ positions_S }, b) =>
-    positions_S.map((t) => (logprobs_B_T[b]?.[t] ?? 0) - (other_B_T[b]?.[t] ?? 0)),
+    other_B_T[b] === undefined
+      ? []
+      : positions_S.map((t) => (logprobs_B_T[b]?.[t] ?? 0) - (other_B_T[b]?.[t] ?? 0)),
   );
 }
 

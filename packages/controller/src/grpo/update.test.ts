@@ -1,3 +1,4 @@
+import type { Datum } from "@osmosis/engine";
 import type { TrainingRunConfig } from "@osmosis/protocol";
 import { expect, test } from "vitest";
 import { banditScorer, openBandit } from "../../test/bandit.ts";
@@ -175,6 +176,76 @@ test.each(losses)(
     expect(divergence.at(-1)).toBeLessThan((divergence[0] ?? 0) / 4);
   },
 );
+
+test("what is too long for the teacher is learned as without one, and counted", async () => {
+  const teacher = {
+    ...banditScorer(codec, () => UNIFORM.map((_, digit) => 9 * digit)),
+    contextLength: prompt_T.length + 1,
+  };
+  const taught = await train({ teacher_model: "large", teacher_coef: 10 }, { teacher, steps: 5 });
+  const alone = await train({}, { steps: 5 });
+  for (const [digit, probability] of alone.probabilities.entries()) {
+    expect(taught.probabilities[digit]).toBeCloseTo(probability, 5);
+  }
+  expect(alone.probabilities[7]).toBeGreaterThan(0.2);
+  expect(taught.curve[0]).toMatchObject({ "train/teacher_left_out": 64, "train/sequences": 64 });
+  expect(taught.curve[0]).not.toHaveProperty("train/teacher_kl");
+  const reads = await train(
+    { teacher_model: "large" },
+    { teacher: { ...teacher, contextLength: 400 }, steps: 1 },
+  );
+  expect(reads.curve[0]).toMatchObject({
+    "train/teacher_left_out": 0,
+    "train/teacher_kl": expect.any(Number),
+  });
+});
+
+test("of a batch the teacher is asked for what it can read, and each answer goes to its own sequence", async () => {
+  const lengths: number[] = [];
+  const sequence = (length: number, logprob: number) => ({
+    tokens: Array.from({ length }, (_, at) => at + 1),
+    mask: Array.from({ length }, (_, at) => (at === length - 1 ? (1 as const) : (0 as const))),
+    logprobs: Array.from({ length }, (_, at) => (at === length - 1 ? logprob : 0)),
+  });
+  const rollouts = [4, 9, 5].map((length, index) =>
+    recordOf({ reward: index, sequences: [sequence(length, -1)], sample_index: index }),
+  );
+  const row = (length: number, value: number) =>
+    Float32Array.from({ length }, (_, at) => (at === length - 1 ? value : 0));
+  const sent: number[][] = [];
+  const model = {
+    ...openBandit(codec),
+    forward: async (data_B: readonly Datum[]) => ({
+      loss: 0,
+      entropy: 0,
+      logprobs_B_T: data_B.map(({ tokens_T }) => row(tokens_T.length, -1)),
+    }),
+    forwardBackward: async (data_B: readonly Datum[]) => {
+      sent.push(data_B.map(({ advantages_T }) => Number((advantages_T.at(-1) ?? 0).toFixed(4))));
+      return { loss: 0, entropy: 0, logprobs_B_T: [] };
+    },
+    optimStep: async () => ({ gradNorm: 1, updated: true }),
+  };
+  const teacher = {
+    contextLength: 5,
+    logprobs: async (asked: readonly { readonly tokens_T: readonly number[] }[]) => {
+      lengths.push(...asked.map(({ tokens_T }) => tokens_T.length));
+      return asked.map(({ tokens_T }) => row(tokens_T.length, -tokens_T.length));
+    },
+    async [Symbol.asyncDispose]() {},
+  };
+  const config = trainingConfig({ teacher_model: "large", reward_coef: 0 });
+  const groups = [{ rollouts_G: rollouts, rewards_G: [0, 1, 2] }];
+  const metrics = await update(batchOf(groups, config), 0.1, {
+    config,
+    model,
+    teacher,
+    ports: { log: () => {} },
+  });
+  expect(lengths).toEqual([4, 5]);
+  expect(sent).toEqual([[-3, 0, -4]]);
+  expect(metrics).toMatchObject({ "train/teacher_left_out": 1, "train/teacher_kl": 3.5 });
+});
 
 test("a teacher and rewards together settle between the two", async () => {
   const teacher = banditScorer(codec, () => UNIFORM);

@@ -1,4 +1,4 @@
-import type { ForwardBackwardResult, Scorer, TrainableModel } from "@osmosis/engine";
+import type { Datum, ForwardBackwardResult, Scorer, TrainableModel } from "@osmosis/engine";
 import type { TrainingRunConfig } from "@osmosis/protocol";
 import type { RunPorts } from "../run-ports.ts";
 import type { TrainingBatch } from "./batch.ts";
@@ -124,15 +124,26 @@ async function scoresOf(
 ): Promise<Omit<Scores, "data_B">> {
   const { kl_coef, teacher_model } = config.advanced;
   const temperature = { temperature: config.sampling.rollout_temperature };
-  const ask = async (scorer: Scorer | undefined, role: string): Promise<readonly Float32Array[]> => {
+  const ask = async (
+    scorer: Scorer | undefined,
+    role: string,
+    asked_B = data_B,
+  ): Promise<readonly Float32Array[]> => {
     if (scorer === undefined) throw new Error(`the update needs a ${role}`);
-    const found_B_T = await scorer.logprobs(data_B, temperature);
-    requireFiniteLogprobs(`the ${role}`, data_B, found_B_T);
+    const found_B_T = await scorer.logprobs(asked_B, temperature);
+    requireFiniteLogprobs(`the ${role}`, asked_B, found_B_T);
     return found_B_T;
+  };
+  /** Its context may be shorter than the policy's; what does not fit is learned without it. */
+  const askTeacher = async (): Promise<readonly (Float32Array | undefined)[]> => {
+    const { contextLength = Infinity } = teacher ?? {};
+    const fits = ({ tokens_T }: Datum): boolean => tokens_T.length <= contextLength;
+    const found = (await ask(teacher, "teacher", data_B.filter(fits))).values();
+    return data_B.map((datum) => (fits(datum) ? found.next().value : undefined));
   };
   return {
     logprobs_B_T,
     ...(kl_coef > 0 && { reference_B_T: await ask(reference, "reference") }),
-    ...(teacher_model !== undefined && { teacher_B_T: await ask(teacher, "teacher") }),
+    ...(teacher_model !== undefined && { teacher_B_T: await askTeacher() }),
   };
 }

@@ -44,7 +44,7 @@ export async function openFrozenModels(
     log.write(
       "warning",
       "prepare",
-      `The teacher reads ${reads} tokens at most, the policy ${needs}: a longer conversation would end the run.`,
+      `The teacher reads ${reads} tokens at most, the policy ${needs}: a longer conversation is learned without it.`,
     );
   }
   const teacher = opened.use(await service.openScorer(at));
