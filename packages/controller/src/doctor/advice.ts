@@ -11,7 +11,7 @@ export const ADVICE: readonly Rule[] = [
     title: "Most rows are too easy",
     what: "of the groups pass with every rollout",
     whatToDo:
-      "If the pass rate is what you wanted, the run has done its work: stop it, or let early_stop_reward do so. Otherwise take out rows that the model always solves, add harder ones, or make the grader ask for more. dynamic_sampling replaces such groups.",
+      "If the pass rate is what you wanted, the run has done its work: stop it, or let early_stop_reward do so. Otherwise take out rows that the model always solves, add harder ones, or make the grader ask for more. Where dynamic_sampling is on, it replaces such groups, and rolls out up to dynamic_sampling_cap times as much.",
   }),
   highShare({
     name: "too_hard",
