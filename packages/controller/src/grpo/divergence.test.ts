@@ -73,18 +73,21 @@ test("a gradient that stays without a number ends the run, with the weights of t
 });
 
 test("rewards beyond what can be compared end the run before the model is asked", async () => {
-  const { result, store } = await diverge({
-    rolloutServer: {
-      agent: async ({ request, chat }) => {
-        const answer = await chat({ messages: request.initial_messages });
-        const reward = answer.content === request.label ? 1.7e308 : -1.7e308;
-        return { sample: { messages: [...request.initial_messages, answer], reward } };
+  const { result, store } = await diverge(
+    {
+      rolloutServer: {
+        agent: async ({ request, chat }) => {
+          const answer = await chat({ messages: request.initial_messages });
+          const reward = answer.content === request.label ? 1e6 : 0;
+          return { sample: { messages: [...request.initial_messages, answer], reward } };
+        },
       },
     },
-  });
+    { reward_coef: 1e305 },
+  );
   expect(result).toMatchObject({
     code: "RUN_FAILED",
-    message: expect.stringMatching(/^Step 1: An advantage is (-?Infinity|NaN): rewards are too large/),
+    message: expect.stringMatching(/^Step 1: An advantage is (-?Infinity|NaN): rewards, or \[advanced\]/),
     hint: expect.stringContaining("reward_range"),
   });
   expect(store.steps).toEqual([]);

@@ -16,9 +16,13 @@ const LOWER_THE_RATE =
 export function requireFiniteAdvantages(data_B: readonly Datum[]): void {
   const found = data_B.flatMap(({ advantages_T }) => advantages_T.filter((value) => !Number.isFinite(value)));
   if (found.length === 0) return;
-  throw new OsmosisError("RUN_FAILED", `An advantage is ${found[0]}: rewards are too large to be compared.`, {
-    hint: "Let the grader give rewards of a small scale, such as 0 to 1; [advanced].reward_range refuses others.",
-  });
+  throw new OsmosisError(
+    "RUN_FAILED",
+    `An advantage is ${found[0]}: rewards, or [advanced].reward_coef, are too large.`,
+    {
+      hint: "Let the grader give rewards of a small scale, such as 0 to 1; [advanced].reward_range refuses others.",
+    },
+  );
 }
 
 /**
