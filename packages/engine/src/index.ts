@@ -11,7 +11,7 @@ export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config
 export type { ModelConfig } from "./model-config.ts";
 export { REDUCTIONS, measureConvention } from "./remote/calibration.ts";
 export type { Reduction } from "./remote/calibration.ts";
-export { ModelLost } from "./remote/model-lost.ts";
+export { ModelLost, failsForGood } from "./remote/model-lost.ts";
 export { REFERENCE_FILE, readReference } from "./remote/reference.ts";
 export { createRemoteService } from "./remote/service.ts";
 export { nonFiniteTensors, readSafetensors, writeSafetensors } from "./safetensors.ts";

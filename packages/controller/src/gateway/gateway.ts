@@ -7,7 +7,7 @@
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { createAdaptorServer } from "@hono/node-server";
-import { ModelLost } from "@osmosis/engine";
+import { failsForGood } from "@osmosis/engine";
 import type { Sampler } from "@osmosis/engine";
 import { ChatRequest, OsmosisError, errorMessage, issuesOf } from "@osmosis/protocol";
 import { Hono } from "hono";
@@ -193,7 +193,7 @@ function watched(sampler: Sampler, lost: AbortController): Sampler {
       try {
         return await sampler.sample(request);
       } catch (error) {
-        if (error instanceof ModelLost) lost.abort(error);
+        if (failsForGood(error)) lost.abort(error);
         throw error;
       }
     },

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { encodeForwardBackwardOutput, TINKER_PROTOBUF } from "@osmosis/protocol";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import type { Datum } from "../service.ts";
-import { ModelLost } from "./model-lost.ts";
+import { failsForGood, ModelLost } from "./model-lost.ts";
 import { createRemoteService } from "./service.ts";
 import { writeTar } from "./tar.ts";
 
@@ -172,6 +172,66 @@ describe("a trainer that", () => {
     await expect(model.sample({ ...request, prompt_T: [1] })).rejects.toBeInstanceOf(ModelLost);
   });
 
+  test("has a model of another vocabulary is found out before anything is sent, where it tells", async () => {
+    const told = await listen({
+      "/get_server_capabilities": json({
+        supported_models: [{ model_name: "m", max_context_length: 64, vocab_size: 9 }],
+      }),
+    });
+    const open = async (vocabSize: number) => {
+      const service = createRemoteService({ url: told, apiKey: "k", fetch, reduction: "sum", vocabSize });
+      onTestFinished(() => service[Symbol.asyncDispose]());
+      return await service.createModel({ folder: "m" }, LORA);
+    };
+    await expect(open(8)).rejects.toMatchObject({
+      code: "VALIDATION",
+      message: expect.stringContaining("knows 9 tokens, the model here 8"),
+      hint: expect.stringContaining("trainer_model"),
+    });
+    expect((await open(9)).contextLength).toBe(64);
+  });
+
+  test("samples a token that the model here does not have cannot be sampled again", async () => {
+    const url = await listen({
+      "/create_sampling_session": json({ sampling_session_id: "base" }),
+      asample: json({ sequences: [{ stop_reason: "length", tokens: [7, 8], logprobs: [-1, -1] }] }),
+    });
+    await using service = createRemoteService({ url, apiKey: "k", fetch, reduction: "sum", vocabSize: 8 });
+    const model = await service.createModel({ folder: "m" }, LORA);
+    const request = {
+      conversation: "c",
+      maxTokens: 2,
+      temperature: 1,
+      topP: 1,
+      stopTokens: [],
+      seed: 0,
+      prompt_T: [1],
+    };
+    const error: unknown = await model.sample(request).catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ code: "VALIDATION", message: expect.stringContaining("sampled token 8") });
+    expect(failsForGood(error)).toBe(true);
+  });
+
+  test("is away is asked again, and who wants to know is told once", async () => {
+    const url = await listen({
+      "/create_session": [json({}, 503), "cut", json({}, 502), json({ session_id: "s" })],
+    });
+    const told: string[] = [];
+    const notice = (text: string) => void told.push(text);
+    await using service = createRemoteService({
+      url,
+      apiKey: "k",
+      fetch,
+      reduction: "sum",
+      delay: async () => {},
+      notice,
+    });
+    await service.createModel({ folder: "m" }, LORA);
+    expect(told).toEqual([
+      expect.stringMatching(/^The trainer at \S+ fails: .*; it is asked again for \d+ s\.$/),
+    ]);
+  });
+
   test("makes adapters only says so when asked for a whole model", async () => {
     const url = await listen({
       "/create_model": json({ detail: [{ loc: ["body", "lora_config"], msg: "Field required" }] }, 422),
@@ -196,6 +256,7 @@ describe("a checkpoint's archive", () => {
   async function checkpoint(archive: readonly Answer[]) {
     const url = await listen({
       save_weights_for_sampler: json({ path: "tinker://s/sampler_weights/osmosis" }),
+      save_weights: json({ path: "tinker://s/weights/osmosis" }),
       [ARCHIVE]: archive,
       "/training_runs/s/checkpoints/osmosis/archive": json({ detail: "Not Found" }, 404),
     });

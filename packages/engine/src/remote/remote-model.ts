@@ -12,7 +12,7 @@ import type { Datum, ForwardOptions, ModelSource, TrainMethod, TrainableModel } 
 import { downloadAdapter } from "./archive.ts";
 import { scaleOf, type Convention } from "./calibration.ts";
 import { openHandle, unload } from "./model-handle.ts";
-import { readReference, writeReference } from "./reference.ts";
+import { readReference, writeReference, type Reference } from "./reference.ts";
 import { createRemoteSampler, type SamplingTarget } from "./remote-sampler.ts";
 import type { RemoteSession } from "./service.ts";
 import type { WireAnswer, WireBody } from "./wire-client.ts";
@@ -90,18 +90,24 @@ export async function createRemoteModel(
       return forwardResult(chunks, answers, loss);
     };
 
-  /** The weights at the trainer get a name, the folder says which. */
-  const save = async (route: string, folder: string): Promise<string> => {
-    const of = version;
+  /** The weights at the trainer get a name. */
+  const save = async (route: string): Promise<string> => {
     const answer = await call(route, () => ({ path: `osmosis-${randomUUID()}` }));
     const { path } = readAnswer(answer, TinkerSaved);
     if (path == null) throw rubbish("saved weights without a path");
-    await writeReference(folder, { path, version: of, base_model: source.folder, ...session.origin });
     return path;
   };
 
+  const refer = (
+    folder: string,
+    of: number,
+    paths: Pick<Reference, "path" | "training_path">,
+  ): Promise<void> =>
+    writeReference(folder, { ...paths, version: of, base_model: source.folder, ...session.origin });
+
   if (source.adapter !== undefined) {
-    await load((await readReference(source.adapter)).path, false);
+    const reference = await readReference(source.adapter);
+    await load(reference.training_path ?? reference.path, false);
     target = snapshot();
     await target;
   }
@@ -141,7 +147,10 @@ export async function createRemoteModel(
     },
 
     async saveWeights(folder) {
-      const path = await save("/save_weights_for_sampler", folder);
+      const of = version;
+      const path = await save("/save_weights_for_sampler");
+      // What is saved for sampling cannot be trained further.
+      await refer(folder, of, { path, training_path: await save("/save_weights") });
       if (options.method.type !== "lora") return;
       if (await downloadAdapter(session.wire, path, folder, session.signal)) return;
       session.notice(
@@ -150,7 +159,10 @@ export async function createRemoteModel(
     },
 
     async saveState(folder) {
-      states.push(await save("/save_weights", folder));
+      const of = version;
+      const path = await save("/save_weights");
+      await refer(folder, of, { path });
+      states.push(path);
       for (const old of states.splice(0, states.length - STATES_KEPT)) await discard(session, old);
     },
 

@@ -1,6 +1,6 @@
 import { OsmosisError } from "@osmosis/protocol";
 import type { SampleRequest, SampleResult, Sampler } from "../service.ts";
-import { lost } from "./model-lost.ts";
+import { lost, OtherVocabulary } from "./model-lost.ts";
 import type { RemoteSession } from "./service.ts";
 import { sampleResult } from "./wire-data.ts";
 
@@ -44,7 +44,12 @@ export function createRemoteSampler(
       const signal =
         request.signal === undefined ? session.signal : AbortSignal.any([session.signal, request.signal]);
       const pending = await session.wire.start("/asample", { json: body }, signal).catch(lost);
-      return { ...sampleResult(await pending.result().catch(lost)), weightsVersion: version };
+      const result = sampleResult(await pending.result().catch(lost));
+      const { vocabSize = Infinity } = session;
+      const unknown = result.tokens_T.find((token) => token >= vocabSize);
+      // Decoding would leave it out in silence.
+      if (unknown !== undefined) throw new OtherVocabulary(unknown, vocabSize);
+      return { ...result, weightsVersion: version };
     },
     // The trainer keeps caches as it likes.
     endConversation() {},

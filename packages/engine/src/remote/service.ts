@@ -24,6 +24,8 @@ export type RemoteOptions = Omit<WireOptions, "delay"> &
   Partial<Pick<WireOptions, "delay">> & {
     /** Longest sequence in tokens, for a trainer that does not tell it. */
     readonly contextLength?: number;
+    /** Rows of the embedding of the model here; a trainer that samples other tokens has another model. */
+    readonly vocabSize?: number;
     /** How the trainer adds up losses; without it that is measured, on a small model of its own. */
     readonly reduction?: Reduction;
     /** The secret with the key, written into references; without it the key is the platform's own. */
@@ -39,13 +41,18 @@ export type RemoteSession = {
   /** Aborted when the service is closed. */
   readonly signal: AbortSignal;
   readonly limits: TinkerClientConfig;
+  readonly vocabSize: number | undefined;
   /** What a reference to weights says of where they are. */
   readonly origin: Pick<Reference, "url" | "api_key_name">;
   notice(text: string): void;
   nextModel(): number;
   nextSampling(): number;
-  /** Longest sequence of a base model, in tokens. */
-  contextLength(baseModel: string): Promise<number>;
+  /**
+   * Longest sequence of a base model, in tokens.
+   *
+   * @throws OsmosisError `VALIDATION` where `asHere` is set, and its vocabulary has another size than that of the model here.
+   */
+  contextLength(baseModel: string, options?: { readonly asHere: boolean }): Promise<number>;
   /** A sampling session with the weights of the base model. */
   baseTarget(baseModel: string): Promise<SamplingTarget>;
   /** @throws OsmosisError `VALIDATION` when the trainer cannot divide logits by it. */
@@ -97,7 +104,7 @@ export function createRemoteService(options: RemoteOptions): TrainingService {
   return {
     async openSampler({ folder, adapter }): Promise<Sampler> {
       const open = await session();
-      const contextLength = await open.contextLength(folder);
+      const contextLength = await open.contextLength(folder, { asHere: true });
       const target =
         adapter === undefined
           ? await open.baseTarget(folder)
@@ -115,7 +122,7 @@ export function createRemoteService(options: RemoteOptions): TrainingService {
 
     async createModel(source, settings) {
       const open = await session();
-      await open.contextLength(source.folder);
+      await open.contextLength(source.folder, { asHere: true });
       const found = await convention(open, source, settings.method);
       return await createRemoteModel(open, source, settings, found);
     },
@@ -187,22 +194,23 @@ async function openSession(
   void keepAlive(wire, id, signal);
   let models = 0;
   let samplings = 0;
-  const { url, apiKeyName, contextLength: known, notice } = options;
+  const { url, apiKeyName, contextLength: known, vocabSize, notice } = options;
   const session: RemoteSession = {
     id,
     wire,
     signal,
     limits,
+    vocabSize,
     origin: { url, ...(apiKeyName !== undefined && { api_key_name: apiKeyName }) },
     notice: (text) => notice?.(text),
     nextModel: () => models++,
     nextSampling: () => samplings++,
-    async contextLength(baseModel) {
+    async contextLength(baseModel, { asHere } = { asHere: false }) {
       const told = await wire
         .get("/get_server_capabilities", TinkerCapabilities, signal)
         .catch((error: unknown) => {
           if (isNotFound(error))
-            return { supported_models: [{ model_name: baseModel, max_context_length: null }] };
+            return TinkerCapabilities.parse({ supported_models: [{ model_name: baseModel }] });
           throw error;
         });
       const found = told.supported_models.find(({ model_name }) => model_name === baseModel);
@@ -211,6 +219,16 @@ async function openSession(
         throw new OsmosisError("NOT_FOUND", `The trainer has no base model ${baseModel}.`, {
           hint: `It has ${names || "none"}. A name that differs from the platform's goes into [advanced].trainer_model.`,
         });
+      }
+      const size = found.vocab_size ?? vocabSize;
+      if (asHere && vocabSize !== undefined && size !== vocabSize) {
+        throw new OsmosisError(
+          "VALIDATION",
+          `The trainer's ${baseModel} knows ${size} tokens, the model here ${vocabSize}: they are not the same model.`,
+          {
+            hint: "Name the same model to both: [experiment].model_path here, [advanced].trainer_model there.",
+          },
+        );
       }
       const length = Math.min(found.max_context_length ?? Infinity, known ?? Infinity);
       if (Number.isFinite(length)) return length;

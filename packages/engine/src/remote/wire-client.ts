@@ -20,6 +20,10 @@ export type WireOptions = {
   readonly fetch: typeof fetch;
   /** Waits; rejects when the signal is aborted. */
   readonly delay: (milliseconds: number, signal: AbortSignal) => Promise<void>;
+  /** How long a trainer that cannot be reached, or answers that it cannot now, is asked again; by default five minutes. */
+  readonly patienceMs?: number;
+  /** Told when a trainer is asked again, once for each time that it is away. */
+  readonly notice?: (text: string) => void;
   /** Longest time that one request may stay without an answer; by default a minute. */
   readonly requestTimeoutMs?: number;
   /** Longest time until a result has to be there; by default an hour. */
@@ -51,8 +55,13 @@ export type Pending = {
   result(): Promise<WireAnswer>;
 };
 
-/** In a row, before a server counts as down: some minutes with the pauses below. */
-const MAX_FAILURES = 12;
+/** A server counts as down after so long, or after so many failures in a row. */
+const PATIENCE_MS = 5 * 60_000;
+const MAX_FAILURES = 16;
+/** A trainer that was silent once is slow, no more. */
+const MIN_FAILURES = 3;
+/** Fewer in a row are nothing to talk about. */
+const FAILURES_TOLD = 2;
 const MAX_PAUSE_MS = 30_000;
 const FIRST_PAUSE_MS = 250;
 /** A server that answers "not yet" at once is not asked without a pause. */
@@ -71,12 +80,16 @@ export function createWireClient({
   apiKey,
   fetch,
   delay,
-  requestTimeoutMs = REQUEST_TIMEOUT_MS,
+  patienceMs = PATIENCE_MS,
+  notice,
+  requestTimeoutMs = Math.min(REQUEST_TIMEOUT_MS, patienceMs),
   resultTimeoutMs = RESULT_TIMEOUT_MS,
 }: WireOptions): WireClient {
   const base = `${url.replace(/\/+$/, "")}${TINKER_PREFIX}`;
   /** False as soon as the server has refused protocol buffers. */
   let speaksProtobuf = true;
+  /** Whether somebody knows that the trainer is away. */
+  let isTold = false;
 
   async function attempt(
     path: string,
@@ -112,18 +125,28 @@ export function createWireClient({
     /** Whether a server that says nothing is working on it. */
     maySleep = false,
   ): Promise<Response> {
-    for (let failures = 0; ; failures++) {
+    const since = performance.now();
+    for (let failures = 1; ; failures++) {
       const response = await attempt(path, init, signal);
-      if (response instanceof Response && !isPassing(response.status)) return response;
+      if (response instanceof Response && !isPassing(response.status)) {
+        isTold = false;
+        return response;
+      }
       if (maySleep && (response instanceof Silence || isTimeout(response))) return NOT_YET();
-      if (failures >= MAX_FAILURES) {
-        const reason =
-          response instanceof Response ? `answers ${response.status}` : `fails: ${causeText(response)}`;
-        throw new OsmosisError("NETWORK", `The trainer at ${url} ${reason}.`, {
-          hint: "Check the address of the trainer, and whether it runs.",
+      const reason = await reasonOf(response);
+      const leftMs = patienceMs - (performance.now() - since);
+      if (failures > MAX_FAILURES || (leftMs <= 0 && failures >= MIN_FAILURES)) {
+        throw new OsmosisError("NETWORK", `The trainer at ${url} ${reason} (asked ${failures} times).`, {
+          hint: "Check the address of the trainer, whether it runs, and its log. Then submit the run again.",
         });
       }
-      await delay(Math.min(FIRST_PAUSE_MS * 2 ** failures, MAX_PAUSE_MS), signal);
+      if (failures >= FAILURES_TOLD && !isTold) {
+        isTold = true;
+        notice?.(
+          `The trainer at ${url} ${reason}; it is asked again for ${Math.ceil(Math.max(0, leftMs) / 1000)} s.`,
+        );
+      }
+      await delay(Math.min(FIRST_PAUSE_MS * 2 ** (failures - 1), MAX_PAUSE_MS, Math.max(0, leftMs)), signal);
     }
   }
 
@@ -291,6 +314,12 @@ const NOT_YET = () => Response.json({ type: "try_again" });
 
 function isTimeout(response: Response | Error): boolean {
   return response instanceof Response && response.status === 408;
+}
+
+async function reasonOf(response: Response | Error): Promise<string> {
+  if (!(response instanceof Response)) return `fails: ${causeText(response)}`;
+  const said = (await response.text().catch(() => "")).replace(/\s+/g, " ").trim().slice(0, 200);
+  return `answers ${response.status}${said === "" ? "" : `: ${said}`}`;
 }
 
 /** `fetch` says "fetch failed"; why is in its cause. */

@@ -26,7 +26,12 @@ export type TinkerClientConfig = z.output<typeof TinkerClientConfig>;
 
 export const TinkerCapabilities = z.object({
   supported_models: z.array(
-    z.object({ model_name: z.string().nullish(), max_context_length: z.int().nullish() }),
+    z.object({
+      model_name: z.string().nullish(),
+      max_context_length: z.int().nullish(),
+      /** Ours: rows of the model's embedding. */
+      vocab_size: z.int().nullish(),
+    }),
   ),
 });
 

@@ -154,3 +154,14 @@ test("a checkpoint with weights is sampled here, one without them where they are
     code: "VALIDATION",
   });
 });
+
+test("a run that samples while it trains says what the trainer has to be able to do", async () => {
+  const textOf = async (advanced: object) => {
+    notices.length = 0;
+    await using _ = await open(jobOf({ trainer: trainer.server.url, ...advanced }));
+    return notices.join("\n");
+  };
+  expect(await textOf({ asynchronous: true })).toMatch(/samples while it trains: .*asynchronous = false/);
+  expect(await textOf({ asynchronous: true, max_staleness: 0 })).not.toContain("samples while it trains");
+  expect(await textOf({})).not.toContain("samples while it trains");
+});

@@ -17,7 +17,11 @@ import {
 import { OsmosisError, type Job, type ReplayJob, type TrainingJob } from "@osmosis/protocol";
 
 type Parts = {
-  readonly tools: { readonly openService: () => Promise<TrainingService>; readonly fetch?: typeof fetch };
+  readonly tools: {
+    readonly openService: () => Promise<TrainingService>;
+    readonly fetch?: typeof fetch;
+    readonly trainerPatienceMs?: number;
+  };
   /** Told what is different with a trainer. */
   readonly notice: (text: string) => void;
 };
@@ -53,15 +57,23 @@ export async function openTrainer(
       hint: 'Set [advanced].rollout_workers = 1, or trainer = "embedded".',
     });
   }
-  const { contextLength } = await readModelConfig(source.folder);
+  const { contextLength, vocabSize } = await readModelConfig(source.folder);
   const service = createRemoteService({
     ...chosen,
-    fetch: tools.fetch ?? fetch,
+    ...connection(tools),
     contextLength,
+    vocabSize,
     ...(advanced.trainer_reduction !== undefined && { reduction: advanced.trainer_reduction }),
     notice,
   });
   notice(`Training at ${chosen.url}`);
+  if (advanced.asynchronous && advanced.max_staleness > 0) {
+    // Nothing on the wire tells it.
+    notice(
+      "The run samples while it trains: the trainer has to sample from weights as they were handed over, not from those " +
+        "under training. SkyRL on JAX keeps one copy of both; there, set [advanced].asynchronous = false.",
+    );
+  }
   const own = job.model.type === "local" ? job.model.base_model : job.model.name;
   const teacher = job.teacher?.type === "local" ? job.teacher.base_model : own;
   const nameOf = (folder: string) => (folder === source.folder ? (advanced.trainer_model ?? own) : teacher);
@@ -92,13 +104,24 @@ export async function openSamplerOf(
     throw new OsmosisError("VALIDATION", "The checkpoint does not say which trainer holds its weights.");
   }
   const { url, base_model: name, api_key_name: keyName } = reference;
-  const { contextLength } = await readModelConfig(folder);
+  const { contextLength, vocabSize } = await readModelConfig(folder);
   const apiKey = keyName === undefined ? platformKey(job, url) : secretOf(job, keyName);
   const service = opened.use(
-    createRemoteService({ url, apiKey, fetch: tools.fetch ?? fetch, contextLength, notice: parts.notice }),
+    createRemoteService({
+      url,
+      apiKey,
+      ...connection(tools),
+      contextLength,
+      vocabSize,
+      notice: parts.notice,
+    }),
   );
   parts.notice(`Sampling at ${url}, which holds the weights`);
   return opened.use(await service.openSampler({ folder: name, adapter }));
+}
+
+function connection({ fetch: given = fetch, trainerPatienceMs: patienceMs }: Parts["tools"]) {
+  return { fetch: given, ...(patienceMs !== undefined && { patienceMs }) };
 }
 
 function trainerOf(job: TrainingJob | ReplayJob): Chosen | undefined {

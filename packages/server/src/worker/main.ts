@@ -28,7 +28,8 @@ import { defaultWorkerName } from "./worker-name.ts";
  * With `--supervised` it ends when its stdin closes, that is, when whoever started it is gone.
  *
  * OSMOSIS_ROLLOUT_START_TIMEOUT_S is how long an entrypoint may take until it listens, OSMOSIS_ROLLOUT_SILENCE_TIMEOUT_S
- * how long it may give no answer later; a minute each.
+ * how long it may give no answer later; a minute each. OSMOSIS_TRAINER_PATIENCE_S is how long a trainer by URL may be
+ * away, five minutes without it.
  */
 const { values: flags } = parseArgs({
   options: {
@@ -81,6 +82,7 @@ const tools: WorkerTools = {
     startMs: secondsOf("OSMOSIS_ROLLOUT_START_TIMEOUT_S", 60) * 1000,
     silenceMs: secondsOf("OSMOSIS_ROLLOUT_SILENCE_TIMEOUT_S", 60) * 1000,
   },
+  trainerPatienceMs: secondsOf("OSMOSIS_TRAINER_PATIENCE_S", 300) * 1000,
   fetch,
   clock: systemClock,
 };

@@ -11,6 +11,7 @@ export type ModelParts = {
     readonly files: FileCache;
     readonly openService: () => Promise<TrainingService>;
     readonly fetch?: typeof fetch;
+    readonly trainerPatienceMs?: number;
   };
   /** Closes what is put into it when the run ends. */
   readonly opened: AsyncDisposableStack;

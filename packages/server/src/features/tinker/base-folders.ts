@@ -20,7 +20,7 @@ export function createBaseFolders(parts: Pick<Platform, "db" | "blobs"> & { read
 
   return {
     /** Those whose architecture the engine builds. */
-    async list(): Promise<{ name: string; contextLength: number }[]> {
+    async list(): Promise<{ name: string; contextLength: number; vocabSize: number }[]> {
       const { parseModelConfig } = await import("@osmosis/engine");
       const offered = [];
       for (const { name, files } of await rows()) {
@@ -28,8 +28,8 @@ export function createBaseFolders(parts: Pick<Platform, "db" | "blobs"> & { read
         const blob = config === undefined ? undefined : await blobs.get(config.key);
         if (blob === undefined) continue;
         try {
-          const { contextLength } = parseModelConfig(await new Response(blob.body).json());
-          offered.push({ name, contextLength });
+          const { contextLength, vocabSize } = parseModelConfig(await new Response(blob.body).json());
+          offered.push({ name, contextLength, vocabSize });
         } catch (error) {
           if (!(error instanceof OsmosisError || error instanceof SyntaxError)) throw error;
         }

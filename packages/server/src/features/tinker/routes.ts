@@ -64,9 +64,10 @@ export function tinkerRoutes(platform: Platform): Hono<AppEnv> {
 
   wire.get("/get_server_capabilities", async (c) => {
     const offered = await tinker.baseModels.list();
-    const supported = offered.map(({ name, contextLength }) => ({
+    const supported = offered.map(({ name, contextLength, vocabSize }) => ({
       model_name: name,
       max_context_length: contextLength,
+      vocab_size: vocabSize,
       trainable: true,
       sampleable: true,
     }));
