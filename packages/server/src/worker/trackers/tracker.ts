@@ -68,8 +68,9 @@ export async function ask<T>(
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       signal,
     });
-    text = await response.text();
+    text = await boundedText(response, url);
   } catch (error) {
+    if (error instanceof TrackerRefused) throw error;
     throw new OsmosisError("NETWORK", `no answer from ${url.origin} (${errorMessage(error)})`, {
       cause: error,
     });
@@ -83,6 +84,22 @@ export async function ask<T>(
   if (!parsed.success)
     throw new TrackerRefused(`${url.pathname} gave an unexpected answer: ${text.slice(0, 300)}`);
   return parsed.data;
+}
+
+/** What a tracker answers in a few lines takes no more memory when it goes on without end. */
+const LONGEST_ANSWER = 4 * 1024 ** 2;
+
+async function boundedText(response: Response, url: URL): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  for await (const chunk of response.body ?? []) {
+    text += decoder.decode(chunk, { stream: true });
+    // Leaving the loop ends the connection.
+    if (text.length > LONGEST_ANSWER) {
+      throw new TrackerRefused(`${url.pathname} answers with more than ${LONGEST_ANSWER} characters`);
+    }
+  }
+  return text + decoder.decode();
 }
 
 function parseJson(text: string): unknown {
