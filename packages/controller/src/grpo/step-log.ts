@@ -10,8 +10,17 @@ export function warnAboutSettings(
     checkpoints,
     advanced,
   }: StopSettings & Pick<TrainingRunConfig, "sampling">,
-  log: RunPorts["log"],
+  { log, totalSteps }: { readonly log: RunPorts["log"]; readonly totalSteps: number },
 ): void {
+  if (advanced.warmup_steps >= totalSteps) {
+    log({
+      level: "warning",
+      step: "train",
+      message:
+        `The warm-up takes ${advanced.warmup_steps} steps and the run has ${totalSteps}, ` +
+        "so the learning rate only grows: lower [advanced].warmup_steps, or train for longer.",
+    });
+  }
   const stopsEarly = advanced.early_stop_patience > 0 || advanced.early_stop_reward !== undefined;
   if (stopsEarly && !isValidated({ checkpoints, advanced })) {
     log({

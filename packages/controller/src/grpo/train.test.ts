@@ -218,7 +218,7 @@ test("failures that may not happen twice are run again, with the seed of the fir
   };
   await live(plain, { config });
   // It dies between a failed execution and its repeat, too.
-  await live(store, { ...failing, dies: ({ recorded }) => recorded > 36 });
+  await live(store, { ...failing, dies: ({ recorded }) => recorded > 24 });
   const { result } = await live(store, failing);
   expect(result).toEqual({ status: "finished" });
   for (const { metrics, examples } of store.steps) {

@@ -1,4 +1,4 @@
-import { OsmosisError } from "@osmosis/protocol";
+import { OsmosisError, type RolloutRecord } from "@osmosis/protocol";
 import { deadlineOf } from "../deadline.ts";
 import { noneScored } from "../rollout/failure-guard.ts";
 import type { RunEnd } from "../run-ports.ts";
@@ -39,7 +39,7 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
   if (totalSteps === 0 || !rows.some(split.isTrained)) {
     return failed(`No row is left to train on: all ${rows.length} rows are held out, or repeat one that is.`);
   }
-  warnAboutSettings(config, ports.log);
+  warnAboutSettings(config, { log: ports.log, totalSteps });
   warnAboutLeaks(split, ports.log);
   const milestones = openMilestones(config, options.pastSteps ?? []);
   const ended = milestones.earlyStop();
@@ -49,6 +49,8 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
   await requireTemperature(options);
   let weightsVersion = await model.syncSampler();
   let skippedUpdates = 0;
+  const wasTaken = ({ rollout_id: id }: RolloutRecord): boolean =>
+    options.server.lives?.hasTaken(id) === true;
   await using pipeline = openStepPipeline(options, { split, totalSteps });
   for (let step = committedSteps + 1; step <= totalSteps; step++) {
     const watch = createStopwatch(clock, options.recorded);
@@ -58,7 +60,7 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
     const taken = await watch.time("wait_for_batch", () => pipeline.take(step));
     if (taken.type === "stopped") return failed(taken.reason);
     const first = taken.first_P.flat();
-    const nothing = step === 1 && first.length > 0 ? noneScored(first) : undefined;
+    const nothing = step === 1 && first.length > 0 ? noneScored(first, wasTaken) : undefined;
     if (nothing !== undefined) return failed(nothing);
     watch.took("rollout", taken.rolloutSeconds);
     const rolledOut = rolledOutMetrics(taken, {

@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import { recordOf } from "../../test/records.ts";
 import { failureGuard, noneScored } from "./failure-guard.ts";
 
-const failure = (outcome: "timeout" | "agent", error = "why") => recordOf({ outcome, error, reward: null });
+const failure = (outcome: "timeout" | "agent" | "lost", error = "why") =>
+  recordOf({ outcome, error, reward: null });
 
 test("a run stops after so many failures in a row of one class, with the class, its message and what to do", () => {
   const guard = failureGuard(3);
@@ -57,4 +58,9 @@ test("why nothing was scored is counted by its class, also where each message na
       "http://127.0.0.1:4000/rollouts/r2 answered 400: The prompt has 56 tokens.",
   );
   expect(noneScored([...rollouts, recordOf()])).toBeUndefined();
+  const lost = [failure("lost", "The server died."), failure("lost", "The server died.")];
+  const isExcused = ({ outcome }: { outcome: string }) => outcome === "lost";
+  expect(noneScored(lost)).toContain("None of the 2 rollouts has a reward.");
+  expect(noneScored(lost, isExcused)).toBeUndefined();
+  expect(noneScored([...lost, failure("agent")], isExcused)).toContain("(1) they ended with agent: why");
 });

@@ -39,9 +39,18 @@ export function failureGuard(
   };
 }
 
-/** Why none of the rollouts has a reward: the commonest outcome and its message; undefined when one has. */
-export function noneScored(rollouts: readonly RolloutRecord[]): string | undefined {
-  if (rollouts.some(({ outcome }) => isScored(outcome))) return undefined;
+/**
+ * Why none of the rollouts has a reward: the commonest outcome and its message; undefined when one has.
+ *
+ * @param isExcused - true for one that is neither a failure of its own nor a success; where all are, nothing is said
+ */
+export function noneScored(
+  all: readonly RolloutRecord[],
+  isExcused: (rollout: RolloutRecord) => boolean = () => false,
+): string | undefined {
+  if (all.some(({ outcome }) => isScored(outcome))) return undefined;
+  const rollouts = all.filter((rollout) => !isExcused(rollout));
+  if (rollouts.length === 0 && all.length > 0) return undefined;
   const [byOutcome] = commonest(rollouts, ({ outcome }) => outcome);
   if (byOutcome === undefined) return "There is no rollout, so none has a reward.";
   // Each rollout has an address of its own, which messages repeat: it makes no other reason of them.
