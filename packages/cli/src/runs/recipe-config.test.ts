@@ -42,6 +42,11 @@ describe.each(readdirSync(RECIPES))("the recipe %s", (recipe) => {
     }
   });
 
+  test("commits the lock that the platform installs, with the rollout in it", () => {
+    const page = readFileSync(join(folder, "README.md"), "utf8");
+    expect(page).toMatch(/^npm install$[^]*^git add .*package-lock\.json/m);
+  });
+
   test("has rollouts whose own tests pass", async () => {
     const rollouts = join(folder, "rollouts");
     const { stdout } = await promisify(execFile)(

@@ -1,6 +1,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { EvalRunConfig, TrainingAdvanced, TrainingRunConfig } from "@osmosis/protocol";
+import {
+  EvalRunConfig,
+  EvaluationAdvanced,
+  EvaluationSettings,
+  TrainingAdvanced,
+  TrainingRunConfig,
+} from "@osmosis/protocol";
 import { parse } from "smol-toml";
 import { expect, test } from "vitest";
 import { scaffoldFiles } from "../rollout/scaffold.ts";
@@ -62,6 +68,16 @@ test("the template's training configuration shows every setting, with its defaul
   }
   const named = new Set([...text.matchAll(/^#? ?(\w+) = /gm)].map((match) => match[1]));
   expect(Object.keys(TrainingAdvanced.shape).filter((key) => !named.has(key))).toEqual([]);
+});
+
+test("the template's evaluation configuration shows every setting, with its default", () => {
+  const file = readFileSync(join(TEMPLATE, "eval/default.toml"), "utf8").replace(/^# \[env\]\n.*\n/m, "");
+  for (const [section, key, value, preset] of shownAndDefault(file, EvalRunConfig)) {
+    expect([section, key, value]).toEqual([section, key, preset]);
+  }
+  const named = new Set([...file.matchAll(/^#? ?(\w+) = /gm)].map((match) => match[1]));
+  const settings = Object.keys({ ...EvaluationSettings.shape, ...EvaluationAdvanced.shape });
+  expect(settings.filter((key) => !named.has(key))).toEqual([]);
 });
 
 test("configs/AGENTS.md of the template names every setting of a training run's [advanced]", () => {
