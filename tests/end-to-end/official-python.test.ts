@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { cp, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -23,6 +24,13 @@ if (!hasPython) {
   );
 }
 
+const hasAgents = hasPython && spawnSync(PYTHON, ["-c", "import agents, litellm"]).status === 0;
+if (hasPython && !hasAgents) {
+  process.stderr.write(
+    "Its OpenAI Agents integration is not tested: that Python has no osmosis-ai[openai-agents].\n",
+  );
+}
+
 describe.skipIf(!hasPython)("the official Python package", () => {
   let platform: TestPlatform;
   let env: Record<string, string>;
@@ -34,6 +42,7 @@ describe.skipIf(!hasPython)("the official Python package", () => {
     // Its home is the folder that holds the clone; it keeps logins there, and finds no keyring.
     env = {
       ...platform.env,
+      LITELLM_LOCAL_MODEL_COST_MAP: "True",
       HOME: dirname(workspace),
       OSMOSIS_PLATFORM_URL: url,
       OSMOSIS_TOKEN_STORE: "file",
@@ -223,6 +232,19 @@ describe.skipIf(!hasPython)("the official Python package", () => {
       ({ level }) => level === "warning",
     );
     expect(warnings).toEqual([]);
+  });
+
+  test.skipIf(!hasAgents)("measures an agent on its OpenAI Agents integration, which streams", async () => {
+    const other = EVALUATION.replace("main.py", "with_openai_agents.py").replace("24", "8");
+    // LiteLLM would look for prices in the internet first.
+    const env = '[env]\nLITELLM_LOCAL_MODEL_COST_MAP = "True"\n';
+    await writeFile(join(platform.workspace, "configs/eval/agents.toml"), `${other}\n${env}`);
+    const evaluation = await submit("eval", "configs/eval/agents.toml");
+    const { eval_run: measured } = await evalEnd(platform.client, evaluation);
+    expect(measured).toMatchObject({ status: "finished", results: { graded: 8, outcomes: { ok: 8 } } });
+    const rollouts = await recordedRollouts(platform.client, "eval", evaluation);
+    expect(Math.max(...rollouts.map((rollout) => rollout.model_calls))).toBeGreaterThan(1);
+    expect(measured.results?.passed).toBeGreaterThan(0);
   });
 
   test("stops what runs, and is told what is wrong with a submission", async () => {

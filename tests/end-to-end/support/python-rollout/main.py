@@ -54,11 +54,10 @@ class Multiply(AgentWorkflow):
 
 class Exact(Grader):
     async def grade(self, ctx: GraderContext):
-        found = re.findall(r"####\s*(-?[\d.]+)", str(ctx.sample.messages[-1].get("content") or ""))
-        try:
-            right = bool(found) and abs(float(found[-1]) - float(ctx.label)) < 0.01
-        except ValueError:
-            right = False
+        # Chat messages here, items of the Responses API with OpenAI Agents: the answer is in the last one's content.
+        answer = str(ctx.sample.messages[-1].get("content") or "")
+        found = re.findall(r"####\s*(-?\d+(?:\.\d+)?)", answer)
+        right = bool(found) and abs(float(found[-1]) - float(ctx.label)) < 0.01
         ctx.set_reward(1.0 if right else 0.0)
 
 
