@@ -120,13 +120,18 @@ export const Job = z.discriminatedUnion("kind", [EvaluationJob, TrainingJob, Rep
 export type Job = z.infer<typeof Job>;
 
 /** What the policy really saw and sampled in one unbroken conversation branch. Arrays have one length. */
-export const TokenSequence = z.object({
-  tokens: z.array(z.int()),
-  /** 1 where the policy sampled the token, 0 for prompts, tool results and template. */
-  mask: z.array(z.union([z.literal(0), z.literal(1)])),
-  /** Natural-log probability under the sampler; 0 where the mask is 0. */
-  logprobs: z.array(z.number()),
-});
+export const TokenSequence = z
+  .object({
+    tokens: z.array(z.int()),
+    /** 1 where the policy sampled the token, 0 for prompts, tool results and template. */
+    mask: z.array(z.union([z.literal(0), z.literal(1)])),
+    /** Natural-log probability under the sampler; 0 where the mask is 0. */
+    logprobs: z.array(z.number()),
+  })
+  .refine(
+    ({ tokens, mask, logprobs }) => mask.length === tokens.length && logprobs.length === tokens.length,
+    "tokens, mask and logprobs differ in length",
+  );
 export type TokenSequence = z.infer<typeof TokenSequence>;
 
 /** A rollout that has ended, as it is kept for ever. */
@@ -134,9 +139,9 @@ export const RolloutRecord = z.object({
   rollout_id: z.string(),
   phase: z.enum(["eval", "train", "validation"]),
   /** The step that it was sampled for, from 1; 0 in an evaluation. */
-  step: z.int(),
-  row_index: z.int(),
-  sample_index: z.int(),
+  step: z.int().min(0),
+  row_index: z.int().min(0),
+  sample_index: z.int().min(0),
   outcome: RolloutOutcome,
   /** Non-null only when the grader gave one: an infrastructure failure is never a reward of 0. */
   reward: z.number().nullable(),
@@ -146,13 +151,13 @@ export const RolloutRecord = z.object({
   metrics: z.record(z.string(), z.number()),
   sequences: z.array(TokenSequence),
   /** Oldest and newest weights that sampled a token of it. */
-  weights_version_min: z.int(),
-  weights_version_max: z.int(),
-  prompt_tokens: z.int(),
-  completion_tokens: z.int(),
-  model_calls: z.int(),
+  weights_version_min: z.int().min(0),
+  weights_version_max: z.int().min(0),
+  prompt_tokens: z.int().min(0),
+  completion_tokens: z.int().min(0),
+  model_calls: z.int().min(0),
   /** Calls whose prompt did not extend the ids of the call before. */
-  prefix_breaks: z.int(),
+  prefix_breaks: z.int().min(0),
   duration_ms: z.number(),
   trajectory: z.unknown().nullable(),
 });
@@ -203,7 +208,7 @@ export const workerRoutes = {
     body: z.object({
       step: z.int().min(1),
       metrics: z.record(z.string(), z.number()),
-      examples: z.int(),
+      examples: z.int().min(0),
       state_files: FileNames,
     }),
     response: ok,

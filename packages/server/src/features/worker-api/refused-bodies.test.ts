@@ -1,7 +1,7 @@
 import { RUN_LEASE_HEADER, evalRoutes } from "@osmosis/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { withDatabaseLocation } from "../../database/testing.ts";
-import { createTestWorker } from "../../testing-worker.ts";
+import { createTestWorker, testRollout } from "../../testing-worker.ts";
 import { createTestWorkspace } from "../../testing-workspace.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
 
@@ -45,6 +45,19 @@ withDatabaseLocation("what a worker sends and cannot be kept", (locate) => {
     const lines = (count: number) => ({ entries: Array.from({ length: count }, () => line) });
     expect(await post("/logs", lines(10_000))).toMatchObject({ status: 200 });
     expect(await post("/logs", lines(10_001))).toMatchObject({ status: 400, body: { field: "entries" } });
+  });
+
+  test.each([
+    ["step", { step: -1 }],
+    ["row_index", { row_index: -5 }],
+    ["prompt_tokens", { prompt_tokens: -1 }],
+    ["sequences.0", { sequences: [{ tokens: [1], mask: [1, 1], logprobs: [] }] }],
+  ])("a rollout whose %s cannot be is refused", async (place, more) => {
+    const record = { ...testRollout(), ...more };
+    expect(await post("/rollouts", { rollouts: [testRollout(), record] })).toMatchObject({
+      status: 400,
+      body: { field: `rollouts.1.${place}` },
+    });
   });
 
   test("more names of files than a statement takes are refused", async () => {
