@@ -1,11 +1,11 @@
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { authRoutes, createClient } from "@osmosis/protocol";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { startTestPlatform, type TestPlatform } from "./support/platform.ts";
 import { curvesOf, evalEnd, logOf, trainingEnd } from "./support/runs.ts";
+import { mintTrainerKey } from "./support/trainer-key.ts";
 import { until } from "./support/until.ts";
 
 /** Two platforms: the runs of one train at the other. */
@@ -14,7 +14,7 @@ test("a platform trains at another one by its address, survives a killed worker,
   await using trainer = await startTestPlatform();
   const folder = await mkdtemp(join(tmpdir(), "osmosis-e2e-key-"));
   try {
-    const key = await mintKey(trainer);
+    const key = await mintTrainerKey(trainer);
     await writeFile(join(folder, "key"), `${key}\n`);
     await using platform = await startTestPlatform({
       env: { OSMOSIS_TRAINER_URL: trainer.url, OSMOSIS_TRAINER_API_KEY_FILE: join(folder, "key") },
@@ -91,17 +91,4 @@ async function submit(platform: TestPlatform, label: string, advanced: readonly 
 
 async function rewardsOf(platform: TestPlatform, name: string) {
   return (await curvesOf(platform.client, name))["rollout/raw_reward"];
-}
-
-async function mintKey({ data, url }: TestPlatform): Promise<string> {
-  const secret = (await readFile(join(data, "local-secret"), "utf8")).trim();
-  const { token } = await createClient({ baseUrl: url, fetch }).call(authRoutes.localToken, {
-    body: { secret, name: "key" },
-  });
-  const answer = await fetch(`${url}/api/tinker-keys`, {
-    method: "POST",
-    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-    body: "{}",
-  });
-  return z.object({ api_key: z.string() }).parse(await answer.json()).api_key;
 }
