@@ -23,6 +23,23 @@ withDatabaseLocation("the app", (locate) => {
     });
   });
 
+  test("what the official command line offers and this platform does not is said, with what does it here", async () => {
+    const asked: [method: string, path: string, error: RegExp][] = [
+      ["GET", "/api/cli/benchmarks?limit=50&offset=0", /no benchmarks.*eval submit/],
+      ["GET", "/api/cli/benchmark-runs/some", /no benchmarks/],
+      ["POST", "/api/cli/models/run-step-3/deploy", /deploys none.*model download/],
+      ["POST", "/api/cli/eval-runs/some/retry", /Submit the evaluation again/],
+      ["POST", "/api/cli/eval-runs/imports", /run elsewhere/],
+      ["GET", "/api/cli/quickstart?organizationId=1", /GitHub/],
+    ];
+    for (const [method, path, error] of asked) {
+      expect(await server.json(method, path), path).toMatchObject({
+        status: 404,
+        body: { error: expect.stringMatching(error), code: "NOT_FOUND", hint: expect.any(String) },
+      });
+    }
+  });
+
   test("what no database can hold is refused with its place, not with a failure", async () => {
     for (const path of ["/api/cli/models/a%00b", "/api/cli/rollouts?branch=%00", "/%00/x.git/info/refs"]) {
       expect(await server.json("GET", path)).toMatchObject({ status: 400, body: { code: "VALIDATION" } });

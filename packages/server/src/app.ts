@@ -20,6 +20,7 @@ import type { AppEnv } from "./http/context.ts";
 import { gitRoutes } from "./git/smart-http.ts";
 import { dashboardRoutes } from "./http/dashboard.ts";
 import { errorAnswer } from "./http/envelope.ts";
+import { unknownRoute } from "./http/not-offered.ts";
 import type { Platform } from "./platform.ts";
 
 /** The routes of every feature. A feature adds its factory here. Paths are absolute, so the order does not matter. */
@@ -60,12 +61,7 @@ export function createApp(platform: Platform): Hono {
     if (status === 429) c.header("Retry-After", String(body["retry_after_seconds"] ?? RETRY_AFTER_SECONDS));
     return c.json(body, status);
   });
-  app.notFound((c) =>
-    c.json(
-      { error: `There is no route ${c.req.method} ${new URL(c.req.url).pathname}.`, code: "NOT_FOUND" },
-      404,
-    ),
-  );
+  app.notFound((c) => c.json(unknownRoute(c.req.method, new URL(c.req.url).pathname), 404));
 
   app.use(async (c, next) => {
     if (/%00/.test(c.req.url)) {
