@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 import { createClient, trainingRoutes, type Job } from "@osmosis/protocol";
 import { expect, test } from "vitest";
 import { createTestWorker, testRollout } from "../../testing-worker.ts";
-import { createTestWorkspace } from "../../testing-workspace.ts";
+import { createTestWorkspace, until } from "../../testing-workspace.ts";
 import { startTestServer } from "../../testing.ts";
 
 const STEPS = 400;
@@ -27,6 +27,8 @@ test(
         const acknowledged = { step: 0, rollouts: new Set<string>() };
         for (const lifeMs of [200, 350, 90]) {
           const writing = writeUntilKilled(server.url, { prepared, job: claimed, acknowledged });
+          // However busy the machine is, something is there to be lost.
+          await until(() => acknowledged.step > 0);
           await new Promise((resolve) => setTimeout(resolve, lifeMs));
           server.child.kill("SIGKILL");
           await once(server.child, "exit");
