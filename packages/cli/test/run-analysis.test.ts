@@ -1,4 +1,5 @@
-import { mkdir, readFile, readdir, rm } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { lstat, mkdir, readFile, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createTestWorker, testRollout } from "../../server/src/testing-worker.ts";
@@ -121,6 +122,16 @@ test("export writes whole files or none, and replaces none unasked", async () =>
   ]);
   expect(errorOf(await run("train", "export", name, "--json")).code).toBe("CONFLICT");
   expect((await run("train", "export", name, "--overwrite", "--json")).code).toBe(0);
+
+  // The finished file is renamed: it would take the place of a device, which root may do.
+  const pipe = join(workspace, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  const device = await run("train", "export", name, "--overwrite", "-o", "pipe", "--json");
+  expect(errorOf(device)).toMatchObject({
+    code: "VALIDATION",
+    message: `${pipe} is not a file, and would be replaced by one.`,
+  });
+  expect((await lstat(pipe)).isFIFO()).toBe(true);
 
   await mkdir(join(workspace, "out"));
   const table = await run("train", "export", name, "--what", "rollouts", "--format", "csv", "-o", "out");

@@ -1,6 +1,6 @@
 import { createWriteStream } from "node:fs";
-import { rename, rm, stat } from "node:fs/promises";
-import { basename, join, resolve } from "node:path";
+import { rename, rm } from "node:fs/promises";
+import { basename } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { ReadableStream } from "node:stream/web";
@@ -8,6 +8,7 @@ import { datasetRoutes, OsmosisError } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import { formatBytes } from "../output/format.ts";
 import type { OperationResult } from "../output/result.ts";
+import { targetFile } from "../output/target-file.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
 
@@ -22,12 +23,8 @@ export async function downloadDataset(
   const { client, workspace } = await openWorkspaceSession(context);
   const { io } = context;
   const source = await client.call(datasetRoutes.download, { params: { name } });
-  const path = await targetOf(io.cwd, options.output, basename(source.file_name));
-  if (options.overwrite !== true && (await exists(path))) {
-    throw new OsmosisError("CONFLICT", `${path} exists.`, {
-      hint: "Add --overwrite, or name another file with -o.",
-    });
-  }
+  const { output, overwrite = false } = options;
+  const path = await targetFile(io.cwd, { output, fileName: basename(source.file_name), overwrite });
   const response = await io.fetch(new URL(source.presigned_url, client.baseUrl), { signal: io.interrupted });
   if (!response.ok || response.body === null) {
     throw new OsmosisError("PLATFORM_ERROR", `The download of ${name} was refused: HTTP ${response.status}.`);
@@ -59,15 +56,4 @@ export async function downloadDataset(
     resource: { name, output_path: path, bytes_downloaded: bytes },
     extras: workspaceExtras(workspace),
   };
-}
-
-async function targetOf(cwd: string, output: string | undefined, fileName: string): Promise<string> {
-  if (output === undefined) return join(cwd, fileName);
-  const path = resolve(cwd, output);
-  const isFolder = output.endsWith("/") || (await stat(path).catch(() => undefined))?.isDirectory() === true;
-  return isFolder ? join(path, fileName) : path;
-}
-
-async function exists(path: string): Promise<boolean> {
-  return (await stat(path).catch(() => undefined)) !== undefined;
 }

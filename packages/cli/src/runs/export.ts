@@ -1,6 +1,6 @@
 import { createWriteStream } from "node:fs";
-import { mkdir, rename, rm, stat } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { mkdir, rename, rm } from "node:fs/promises";
+import { dirname } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { ReadableStream } from "node:stream/web";
@@ -15,6 +15,7 @@ import type { Context } from "../context.ts";
 import { isFileError } from "../output/failure.ts";
 import { formatBytes, formatCount } from "../output/format.ts";
 import type { OperationResult } from "../output/result.ts";
+import { targetFile } from "../output/target-file.ts";
 import { openWorkspaceSession, workspaceStream } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
 import type { RunKind } from "./kind.ts";
@@ -35,12 +36,8 @@ export async function exportRun(
 ): Promise<OperationResult> {
   const { io } = context;
   const session = await openWorkspaceSession(context);
-  const path = await targetOf(io.cwd, output, `${name.replaceAll(/[^A-Za-z0-9_-]/g, "_")}-${what}.${format}`);
-  if (!overwrite && (await stat(path).catch(() => undefined)) !== undefined) {
-    throw new OsmosisError("CONFLICT", `${path} exists.`, {
-      hint: "Add --overwrite, or name another file with -o.",
-    });
-  }
+  const fileName = `${name.replaceAll(/[^A-Za-z0-9_-]/g, "_")}-${what}.${format}`;
+  const path = await targetFile(io.cwd, { output, fileName, overwrite });
   const route = kind === "train" ? exportStreams.training : exportStreams.evaluation;
   const response = await workspaceStream(
     context,
@@ -95,11 +92,4 @@ function brokenOff(name: string, why: string): OsmosisError {
   return new OsmosisError("NETWORK", `The export of ${name} broke off: ${why}.`, {
     hint: "Nothing was written. Run it again.",
   });
-}
-
-async function targetOf(cwd: string, output: string | undefined, fileName: string): Promise<string> {
-  if (output === undefined) return join(cwd, fileName);
-  const path = resolve(cwd, output);
-  const isFolder = output.endsWith("/") || (await stat(path).catch(() => undefined))?.isDirectory() === true;
-  return isFolder ? join(path, fileName) : path;
 }
