@@ -1,5 +1,6 @@
-import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { lstat, mkdir, readFile, readdir, rm } from "node:fs/promises";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createTestWorker, testRollout } from "../../server/src/testing-worker.ts";
@@ -124,14 +125,16 @@ test("export writes whole files or none, and replaces none unasked", async () =>
   expect((await run("train", "export", name, "--overwrite", "--json")).code).toBe(0);
 
   // The finished file is renamed: it would take the place of a device, which root may do.
-  const pipe = join(workspace, "pipe");
-  execFileSync("mkfifo", [pipe]);
-  const device = await run("train", "export", name, "--overwrite", "-o", "pipe", "--json");
-  expect(errorOf(device)).toMatchObject({
+  const socket = join(workspace, "socket");
+  const listening = createServer().listen(socket);
+  await once(listening, "listening");
+  const special = await run("train", "export", name, "--overwrite", "-o", "socket", "--json");
+  expect(errorOf(special)).toMatchObject({
     code: "VALIDATION",
-    message: `${pipe} is not a file, and would be replaced by one.`,
+    message: `${socket} is not a file, and would be replaced by one.`,
   });
-  expect((await lstat(pipe)).isFIFO()).toBe(true);
+  expect((await lstat(socket)).isSocket()).toBe(true);
+  listening.close();
 
   await mkdir(join(workspace, "out"));
   const table = await run("train", "export", name, "--what", "rollouts", "--format", "csv", "-o", "out");
