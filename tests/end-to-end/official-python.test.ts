@@ -265,6 +265,12 @@ describe.skipIf(!hasPython)("the official Python package", () => {
       code: "VALIDATION",
       message: expect.stringContaining("osmosis/tiny-agent"),
     });
+    expect(await refusal("benchmark", "list")).toMatchObject({
+      message: expect.stringContaining("no benchmarks"),
+    });
+    expect(await refusal("model", "deploy", "some")).toMatchObject({
+      message: expect.stringContaining("deploys none"),
+    });
   });
 });
 
