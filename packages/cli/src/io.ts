@@ -63,7 +63,9 @@ export function createIo(): Io {
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, interrupt);
   // `osmosis list | head` closes the pipe early; that is no error.
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-    process.exit(error.code === "EPIPE" ? 0 : 1);
+    if (error.code === "EPIPE") process.exit(0);
+    process.stderr.write(`Error: the answer could not be written: ${error.message}.\n`);
+    process.exit(1);
   });
   return {
     argv: process.argv.slice(2),
