@@ -58,7 +58,10 @@ export function createApp(platform: Platform): Hono {
         stack: error.stack,
       });
     }
-    if (status === 429) c.header("Retry-After", String(body["retry_after_seconds"] ?? RETRY_AFTER_SECONDS));
+    if (status === 429) {
+      const told = body["retry_after_seconds"];
+      c.header("Retry-After", `${typeof told === "number" ? told : RETRY_AFTER_SECONDS}`);
+    }
     return c.json(body, status);
   });
   app.notFound((c) => c.json(unknownRoute(c.req.method, new URL(c.req.url).pathname), 404));
