@@ -9,6 +9,7 @@ import { addEval } from "./commands/eval.ts";
 import { addModel } from "./commands/model.ts";
 import { addQuickstart } from "./commands/quickstart.ts";
 import { addRollout } from "./commands/rollout.ts";
+import type { Run } from "./commands/run-command.ts";
 import { addSecret } from "./commands/secret.ts";
 import { addTrain } from "./commands/train.ts";
 import { addTrainer } from "./commands/trainer.ts";
@@ -20,13 +21,7 @@ import { withDotenv } from "./dotenv.ts";
 import { Interrupted, type Io } from "./io.ts";
 import { failureJson, failureText, UsageError } from "./output/failure.ts";
 import { render } from "./output/render.ts";
-import type { Result } from "./output/result.ts";
 import { createStyle } from "./output/style.ts";
-
-/** Wraps a command's work: makes the context, and renders what the work answers. */
-export type Run = <Args extends unknown[]>(
-  work: (context: Context, ...args: Args) => Promise<Result>,
-) => (...args: Args) => Promise<void>;
 
 /** How long a command may take to clean up after Ctrl-C. */
 const GRACE_MS = 15_000;

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import type { Run } from "../program.ts";
+import type { Run } from "./run-command.ts";
 import { examples } from "./options.ts";
 
 export function addDoctor(program: Command, run: Run): void {

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import type { DownloadModelOptions } from "../model/download.ts";
 import type { ImportOptions } from "../model/import.ts";
 import type { PullOptions } from "../model/pull.ts";
-import type { Run } from "../program.ts";
+import type { Run } from "./run-command.ts";
 import { examples, wholeNumber, type ListOptions } from "./options.ts";
 
 export function addModel(program: Command, run: Run): void {

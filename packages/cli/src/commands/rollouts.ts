@@ -1,6 +1,6 @@
 import { Option, type Command } from "commander";
 import { RolloutOutcome } from "@osmosis/protocol";
-import type { Run } from "../program.ts";
+import type { Run } from "./run-command.ts";
 import type { RunKind } from "../runs/kind.ts";
 import { examples, wholeNumber, type RolloutsOptions } from "./options.ts";
 

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import type { Run } from "../program.ts";
+import type { Run } from "./run-command.ts";
 import { DEFAULT_PORT } from "../platform/url.ts";
 import { examples, wholeNumber } from "./options.ts";
 

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import type { Run } from "../program.ts";
+import type { Run } from "./run-command.ts";
 import { examples, wholeNumber } from "./options.ts";
 
 export type WorkerOptions = {
