@@ -463,6 +463,10 @@ describe("runs, without a worker", () => {
 
   test("a run that does not exist is not found", async () => {
     expect(errorOf(await run("eval", "info", "nobody", "--json"))).toMatchObject({ code: "NOT_FOUND" });
+    expect(errorOf(await run("train", "info", "", "--json"))).toMatchObject({
+      code: "VALIDATION",
+      message: "The name is empty.",
+    });
   });
 
   test("base models are listed", async () => {

@@ -38,6 +38,24 @@ test("a call fills path and query, and answers what the route promises", async (
   expect(asked).toEqual(["/things/a%20b%2Fc?limit=2"]);
 });
 
+test("an empty name, or dots, which would be the address of something else, are refused before anybody is asked", async () => {
+  const client = createClient({
+    baseUrl: "http://127.0.0.1:9",
+    fetch: () => {
+      throw new Error("nobody is to be asked");
+    },
+  });
+  const call = (name: string) => client.call(thing, { params: { name }, query: {} });
+  await expect(call("")).rejects.toMatchObject({ code: "VALIDATION", message: "The name is empty." });
+  for (const dots of [".", ".."]) {
+    await expect(call(dots)).rejects.toMatchObject({
+      code: "VALIDATION",
+      message: `"${dots}" is no name.`,
+      hint: "Give a name or an id, as the lists show it.",
+    });
+  }
+});
+
 test("an answer that breaks off in the middle is no answer", async () => {
   const client = await clientOf((_request, response) => {
     response.writeHead(200, { "content-length": "100" });

@@ -1,4 +1,5 @@
 import type { z } from "zod";
+import { OsmosisError } from "./errors.ts";
 
 /**
  * A route as data: the server mounts it, the client calls it, tests check answers against it. `path` holds `{name}`
@@ -33,11 +34,25 @@ export function route<
   return definition;
 }
 
-/** Fills the parameters of a path, percent-encoded. */
+/**
+ * Fills the parameters of a path, percent-encoded.
+ *
+ * @throws {OsmosisError} VALIDATION for an empty one, and for dots: with them the address would be that of something else.
+ */
 export function fillPath(path: string, parameters: Readonly<Record<string, string>>): string {
   return path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
     const value = parameters[name];
     if (value === undefined) throw new Error(`path ${path} lacks the parameter ${name}`);
+    if (["", ".", ".."].includes(value)) {
+      const what = name.replaceAll("_", " ");
+      throw new OsmosisError(
+        "VALIDATION",
+        value === "" ? `The ${what} is empty.` : `"${value}" is no ${what}.`,
+        {
+          hint: "Give a name or an id, as the lists show it.",
+        },
+      );
+    }
     return encodeURIComponent(value);
   });
 }

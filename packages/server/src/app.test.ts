@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { connect } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { withDatabaseLocation } from "./database/testing.ts";
 import { startTestServer, type TestServer } from "./testing.ts";
@@ -21,6 +23,25 @@ withDatabaseLocation("the app", (locate) => {
       status: 404,
       body: { error: "There is no route GET /api/nothing.", code: "NOT_FOUND" },
     });
+  });
+
+  test("what never becomes a request is refused in the envelope, too", async () => {
+    const long = "a".repeat(20_000);
+    expect(await server.json("GET", `/api/cli/training-runs/${long}`)).toMatchObject({
+      status: 431,
+      body: {
+        code: "VALIDATION",
+        error: expect.stringContaining("longer than 16 KiB"),
+        hint: expect.any(String),
+      },
+    });
+    const socket = connect(Number(new URL(server.url).port), "127.0.0.1").setEncoding("utf8");
+    let said = "";
+    socket.on("data", (text) => (said += text));
+    socket.write("Good morning!\r\n\r\n");
+    await once(socket, "close");
+    expect(said).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n/);
+    expect(JSON.parse(said.slice(said.indexOf("\r\n\r\n")))).toMatchObject({ code: "VALIDATION" });
   });
 
   test("what the official command line offers and this platform does not is said, with what does it here", async () => {

@@ -1,6 +1,8 @@
-import { createServer, type Server } from "node:http";
+import { STATUS_CODES, createServer, maxHeaderSize, type Server, type ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
+import type { ErrorBody } from "./envelope.ts";
 
 /** Answers a request; the second parameter tells whose connection it came on. */
 export type Handler = (request: Request, bindings: HttpBindings) => Response | Promise<Response>;
@@ -25,8 +27,19 @@ export async function listen(address: { host: string; port: number }, handler: H
   const listener = getRequestListener((request, bindings) => handler(request, bindings as HttpBindings), {
     overrideGlobalObjects: false,
   });
-  // The listener answers failures itself; its promise never rejects.
-  const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));
+  /** The answer that was begun last on each connection. */
+  const answers = new WeakMap<Duplex, ServerResponse>();
+  const server = createServer((incoming, outgoing) => {
+    answers.set(incoming.socket, outgoing);
+    // The listener answers failures itself; its promise never rejects.
+    void listener(incoming, outgoing);
+  });
+  server.on("clientError", (error: NodeJS.ErrnoException, socket) => {
+    const begun = answers.get(socket);
+    const isFree = begun === undefined || begun.writableFinished || !begun.headersSent;
+    if (socket.writable && isFree) socket.end(refusalOf(error.code), () => socket.destroy());
+    else socket.destroy();
+  });
   // Uploads and pushes may take as long as they take.
   server.requestTimeout = 0;
   // Longer than clients keep idle connections: whoever closes first must not be the server, in the middle of a request.
@@ -44,6 +57,35 @@ export async function listen(address: { host: string; port: number }, handler: H
       clearTimeout(cut);
     },
   };
+}
+
+/** What is answered, in the error envelope, to what never becomes a request: Node's own answers have no body. */
+function refusalOf(code: string | undefined): string {
+  const [status, body] = ((): [number, ErrorBody] => {
+    switch (code) {
+      case "HPE_HEADER_OVERFLOW":
+        return [
+          431,
+          {
+            error: `Address and headers of the request are longer than ${maxHeaderSize / 1024} KiB together.`,
+            code: "VALIDATION",
+            hint: "Shorten the name or the id that you ask for.",
+          },
+        ];
+      case "ERR_HTTP_REQUEST_TIMEOUT":
+        return [408, { error: "The request comes too slowly.", code: "NETWORK" }];
+      default:
+        return [400, { error: "This is no request of HTTP that can be read.", code: "VALIDATION" }];
+    }
+  })();
+  const text = JSON.stringify(body);
+  const head = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}`,
+    "Content-Type: application/json",
+    `Content-Length: ${Buffer.byteLength(text)}`,
+    "Connection: close",
+  ];
+  return `${head.join("\r\n")}\r\n\r\n${text}`;
 }
 
 async function start(server: Server, { host, port }: { host: string; port: number }): Promise<number> {
