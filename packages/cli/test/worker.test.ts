@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { readFile, stat, writeFile } from "node:fs/promises";
+import { createServer, type AddressInfo } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startCommand } from "./child.ts";
@@ -11,6 +13,15 @@ beforeAll(async () => {
   platform = await startPlatform();
 }, 120_000);
 afterAll(() => platform?.[Symbol.asyncDispose]());
+
+async function unusedUrl(): Promise<string> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return `http://127.0.0.1:${port}`;
+}
 
 const run = (...argv: string[]) => platform.run(["worker", ...argv, "--json"]);
 const start = (...argv: string[]) =>
@@ -39,15 +50,34 @@ test("a worker joins with the platform's address and a token, ends at Ctrl-C, an
   });
   worker.kill("SIGINT");
   expect(await worker.ended).toMatchObject({ code: 130, signal: null });
-  expect(worker.stdout()).toContain(`Working for ${platform.url}.`);
+  expect(lastJson(worker.stdout())).toMatchObject({
+    status: "success",
+    message: `Working for ${platform.url} as bench.`,
+    resource: { worker: "bench", data },
+  });
 
   expect(errorOf(await run("token", "revoke", "lab"))).toMatchObject({ code: "INTERACTIVE_REQUIRED" });
   expect((await run("token", "revoke", "lab", "--yes")).code).toBe(0);
   const refused = await start("--token-file", "lab.token", "--data", data).ended;
-  expect(refused.code).toBe(1);
+  // It never said that it works.
+  expect(refused).toMatchObject({ code: 1, stdout: "" });
   expect(refused.stderr).toContain("AUTH_REQUIRED");
   expect(refused.stderr).toContain("osmosis worker token create");
   expect(refused.stderr).not.toContain(token);
+});
+
+test("a platform that does not answer is told, and nothing is said to work until it does", async () => {
+  const made = await run("token", "create", "--name", "early", "--save-to", "early.token");
+  expect(made.code).toBe(0);
+  // A port of a server that has just closed.
+  const url = await unusedUrl();
+  const args = ["worker", "--token-file", "early.token", "--data", join(platform.folder, "early-data")];
+  const worker = startCommand([...args, "--platform", url], { cwd: platform.folder });
+  await until("the failure is told", async () => worker.stderr().includes("is tried again"));
+  expect(worker.stdout()).toBe("");
+  expect(worker.stderr()).toContain(`Connecting to ${url}`);
+  worker.kill("SIGINT");
+  expect(await worker.ended).toMatchObject({ code: 130, stdout: "" });
 });
 
 test("without a token that can be read nothing starts", async () => {

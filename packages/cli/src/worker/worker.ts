@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { OsmosisError, errorMessage } from "@osmosis/protocol";
+import { z } from "zod";
 import type { WorkerOptions } from "../commands/worker.ts";
 import type { Context } from "../context.ts";
 import type { SilentResult } from "../output/result.ts";
@@ -11,11 +12,15 @@ import { refuseInsecure } from "../platform/url.ts";
 import { startChild } from "../up/child.ts";
 import { dataFolder } from "../up/data-folder.ts";
 import { prepareDataFolder } from "../up/folder.ts";
+import { lineSplitter } from "../up/lines.ts";
 import { endingText, supervise } from "../up/supervise.ts";
 
 const GRACE_MS = 16_000;
 /** The worker's exit code for a token that the platform does not take. */
 const REFUSED = 77;
+
+/** What a worker process prints when the platform has taken its token. */
+const Accepted = z.object({ event: z.literal("accepted"), worker: z.string() });
 
 /**
  * Holds a worker process of another platform until Ctrl-C, and starts it again when it dies.
@@ -35,6 +40,7 @@ export async function work(context: Context, options: WorkerOptions): Promise<Si
   const args = [
     join(dirname(fileURLToPath(import.meta.resolve("@osmosis/server/main"))), "worker/main.ts"),
     "--supervised",
+    "--json",
     "--platform",
     platformUrl,
     "--token-file",
@@ -47,6 +53,8 @@ export async function work(context: Context, options: WorkerOptions): Promise<Si
   // Neither who the caller is nor anything of a platform on this machine is the business of the code that it runs.
   const { OSMOSIS_TOKEN: _token, DATABASE_URL: _database, OSMOSIS_MASTER_KEY: _key, ...inherited } = io.env;
   const env = { ...inherited, PATH: `${dirname(io.nodePath)}${delimiter}${io.env["PATH"] ?? ""}` };
+  context.note(`Connecting to ${platformUrl} …`);
+  let isAccepted = false;
   const worker = supervise({
     start: () =>
       startChild({
@@ -54,7 +62,11 @@ export async function work(context: Context, options: WorkerOptions): Promise<Si
         args,
         env,
         cwd: folder,
-        onStdout: (text) => io.stderr.write(text),
+        onStdout: lineSplitter((line) => {
+          const name = acceptedAs(line);
+          if (name === undefined) io.stderr.write(`${line}\n`);
+          else sayOnce(name);
+        }),
         onStderr: (text) => io.stderr.write(text),
       }),
     now: io.now,
@@ -66,17 +78,6 @@ export async function work(context: Context, options: WorkerOptions): Promise<Si
       );
     },
   });
-  if (context.mode === "json") {
-    const resource = { platform_url: platformUrl, data: folder, pid: io.processId };
-    const message = `Working for ${platformUrl}.`;
-    io.stdout.write(
-      `${stringifyStrict({ schema_version: 1, status: "success", operation: "worker", resource, message })}\n`,
-    );
-  } else {
-    io.stdout.write(
-      `${style.green("✓")} Working for ${style.bold(platformUrl)}\n  Data: ${folder}\n  Ctrl-C ends it.\n`,
-    );
-  }
   try {
     await Promise.race([
       untilInterrupted(io.interrupted),
@@ -88,6 +89,23 @@ export async function work(context: Context, options: WorkerOptions): Promise<Si
   io.interrupted.throwIfAborted();
   return { kind: "silent" };
 
+  /** When the platform has taken the token; a worker that starts again says it again. */
+  function sayOnce(name: string): void {
+    if (isAccepted) return;
+    isAccepted = true;
+    const message = `Working for ${platformUrl} as ${name}.`;
+    if (context.mode === "json") {
+      const resource = { platform_url: platformUrl, worker: name, data: folder, pid: io.processId };
+      io.stdout.write(
+        `${stringifyStrict({ schema_version: 1, status: "success", operation: "worker", resource, message })}\n`,
+      );
+    } else {
+      io.stdout.write(
+        `${style.green("✓")} Working for ${style.bold(platformUrl)} as ${name}\n  Data: ${folder}\n  Ctrl-C ends it.\n`,
+      );
+    }
+  }
+
   function fail(code: number | null): never {
     if (code === REFUSED) {
       throw new OsmosisError("AUTH_REQUIRED", `${platformUrl} does not take the token in ${tokenFile}.`, {
@@ -97,6 +115,15 @@ export async function work(context: Context, options: WorkerOptions): Promise<Si
     throw new OsmosisError("INTERNAL", "The worker dies again and again.", {
       hint: "Its last words are above.",
     });
+  }
+}
+
+/** The name under which the platform knows the worker, where the line tells it; libraries may print others. */
+function acceptedAs(line: string): string | undefined {
+  try {
+    return Accepted.parse(JSON.parse(line)).worker;
+  } catch {
+    return undefined;
   }
 }
 

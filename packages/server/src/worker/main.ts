@@ -21,7 +21,9 @@ import { defaultWorkerName } from "./worker-name.ts";
  * The worker process: claims a run, executes it, claims the next one. It needs the platform's URL and a worker token,
  * nothing else of it, so it may run on any machine that reaches the platform.
  *
- *     node main.ts --platform http://127.0.0.1:8700 --token-file FILE --data DIR [--name NAME] [--threads N] [--supervised]
+ *     node main.ts --platform http://127.0.0.1:8700 --token-file FILE --data DIR [--name NAME] [--threads N] [--json] [--supervised]
+ *
+ * With `--json` it prints one line when the platform has taken its token: `{"event":"accepted","worker":NAME}`.
  *
  * Without `--name` it is the host's name with a suffix that is kept in the data folder.
  *
@@ -38,12 +40,13 @@ const { values: flags } = parseArgs({
     data: { type: "string" },
     name: { type: "string" },
     threads: { type: "string", default: "2" },
+    json: { type: "boolean", default: false },
     supervised: { type: "boolean", default: false },
   },
 });
 if (flags.platform === undefined || flags["token-file"] === undefined || flags.data === undefined) {
   process.stderr.write(
-    "usage: main.ts --platform URL --token-file FILE --data DIR [--name NAME] [--threads N]\n",
+    "usage: main.ts --platform URL --token-file FILE --data DIR [--name NAME] [--threads N] [--json]\n",
   );
   process.exit(2);
 }
@@ -86,6 +89,7 @@ const tools: WorkerTools = {
   fetch,
   clock: systemClock,
 };
+let isAccepted = false;
 {
   await using own = flags.name === undefined ? await defaultWorkerName(dataFolder, hostname()) : undefined;
   const worker = flags.name ?? own?.name ?? hostname();
@@ -113,6 +117,7 @@ async function work(
         signal: ending.signal,
       });
       failures = 0;
+      if (lane === "runs") sayAccepted(identity.worker);
       if (job !== null) {
         await helping?.leave();
         await execute(platform, job);
@@ -131,6 +136,13 @@ async function work(
       await sleep(pauseMs, undefined, { signal: ending.signal }).catch(() => {});
     }
   }
+}
+
+/** Only an answer to a claim tells that the platform is there and takes the token. */
+function sayAccepted(worker: string): void {
+  if (isAccepted) return;
+  isAccepted = true;
+  if (flags.json) process.stdout.write(`${JSON.stringify({ event: "accepted", worker })}\n`);
 }
 
 /** Works on a share of another worker's run, if there is one. */
