@@ -1,9 +1,13 @@
 /** What `contradictions` reads of a training configuration. */
 type Settings = {
-  readonly training: { readonly max_response_length: number };
+  readonly training: { readonly max_response_length: number; readonly n_samples_per_prompt: number };
+  /** The secrets that the run requires. */
+  readonly required: readonly string[];
   readonly advanced: {
     readonly method: "lora" | "full";
     readonly trainer?: string | undefined;
+    readonly trainer_api_key?: string | undefined;
+    readonly group_min_size: number;
     readonly rollout_workers: number;
     readonly overlong_cache: number;
     readonly advantage: string;
@@ -16,22 +20,55 @@ type Settings = {
     readonly early_stop_reward?: number | undefined;
     readonly wandb_project?: string | undefined;
     readonly wandb_entity?: string | undefined;
+    readonly wandb_url: string;
+    readonly mlflow_url?: string | undefined;
   };
 };
 
 export type Contradiction = { readonly key: keyof Settings["advanced"]; readonly message: string };
 
-/** Settings of `[advanced]` that exclude each other, would teach nothing, or the opposite of what was meant. */
-export function contradictions({ training, advanced }: Settings): Contradiction[] {
+/** Settings of `[advanced]` that exclude each other, lack another one, would teach nothing, or the opposite of what was meant. */
+export function contradictions(settings: Settings): Contradiction[] {
+  const { trainer } = settings.advanced;
   return [
-    ...ofRewards({ training, advanced }),
-    ...(advanced.trainer === undefined || advanced.trainer === "embedded"
+    ...ofSecrets(settings),
+    ...ofRewards(settings),
+    ...(trainer === undefined || trainer === "embedded"
       ? []
-      : contradictionsByUrl(advanced, "trainer")),
-    ...(advanced.wandb_entity !== undefined && advanced.wandb_project === undefined
-      ? [{ key: "wandb_entity" as const, message: "does nothing without wandb_project" }]
-      : []),
+      : contradictionsByUrl(settings.advanced, "trainer")),
   ];
+}
+
+/** Whoever has to prove himself at another server does it by a secret: configurations are shown. */
+function ofSecrets({ advanced, required }: Settings): Contradiction[] {
+  const { wandb_project: project, trainer_api_key: key } = advanced;
+  const found: Contradiction[] = [];
+  if (project !== undefined && !required.includes("WANDB_API_KEY")) {
+    found.push({
+      key: "wandb_project",
+      message: "needs the secret WANDB_API_KEY, which [secrets].required does not list",
+    });
+  }
+  if (advanced.wandb_entity !== undefined && project === undefined) {
+    found.push({ key: "wandb_entity", message: "does nothing without wandb_project" });
+  }
+  if (key !== undefined && !required.includes(key)) {
+    found.push({
+      key: "trainer_api_key",
+      message: `names the secret ${key}, which [secrets].required does not list`,
+    });
+  }
+  for (const place of ["trainer", "wandb_url", "mlflow_url"] as const) {
+    const url = advanced[place];
+    if (url === undefined || url === "embedded" || !hasCredentials(url)) continue;
+    found.push({ key: place, message: "may hold no user name or password; put a token into a secret" });
+  }
+  return found;
+}
+
+function hasCredentials(url: string): boolean {
+  const { username, password } = new URL(url);
+  return username !== "" || password !== "";
 }
 
 /**
@@ -64,6 +101,12 @@ function ofRewards({ training, advanced }: Settings): Contradiction[] {
   const { reward_range: range, early_stop_reward: enough } = advanced;
   const hasTeacher = advanced.teacher_model !== undefined && advanced.teacher_coef > 0;
   const found: Contradiction[] = [];
+  if (advanced.group_min_size > training.n_samples_per_prompt) {
+    found.push({
+      key: "group_min_size",
+      message: `is ${advanced.group_min_size}, but a group has ${training.n_samples_per_prompt} rollouts (training.n_samples_per_prompt)`,
+    });
+  }
   if (cache > training.max_response_length) {
     found.push({ key: "overlong_cache", message: "may not exceed [training].max_response_length" });
   }

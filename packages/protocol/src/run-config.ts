@@ -31,15 +31,7 @@ export const RolloutName = z
     "must be one folder name under rollouts/",
   );
 
-/** An address of another server. Whoever has to prove himself there does it by a secret: configurations are shown. */
-const webAddress = z
-  .url({ protocol: /^https?$/, error: "must be an http(s) address" })
-  .refine((url) => !hasCredentials(url), "may hold no user name or password; put a token into a secret");
-
-function hasCredentials(url: string): boolean {
-  const { username, password } = new URL(url);
-  return username !== "" || password !== "";
-}
+const webAddress = z.url({ protocol: /^https?$/, error: "must be an http(s) address" });
 
 /** A name that another server gave to something. */
 const foreignName = z.string().min(1).max(255);
@@ -159,7 +151,7 @@ export const TrainingAdvanced = z.strictObject({
   lora_alpha: z.number().positive().default(32),
   /** Address of a trainer that speaks the Tinker wire, or `embedded`; without it the platform's own choice. */
   trainer: z
-    .union([z.literal("embedded"), webAddress], "must be embedded or an http(s) address without a password")
+    .union([z.literal("embedded"), webAddress], "must be embedded or an http(s) address")
     .optional(),
   /** Secret of `[secrets].required` that holds the trainer's API key. */
   trainer_api_key: SecretName.optional(),
@@ -283,61 +275,46 @@ export const EvalRunConfig = z
   });
 export type EvalRunConfig = z.infer<typeof EvalRunConfig>;
 
-export const TrainingRunConfig = z
-  .strictObject({
-    experiment: ExperimentConfig,
-    training: TrainingSettings.prefault({}),
-    sampling: SamplingSettings.prefault({}),
-    checkpoints: CheckpointSettings.prefault({}),
-    env: EnvConfig.default({}),
-    secrets: SecretsConfig.default({ required: [] }),
-    advanced: TrainingAdvanced.prefault({}),
-  })
-  .superRefine((config, context) => {
-    for (const name of refuseOverlap(config)) {
-      context.addIssue({
-        code: "custom",
-        path: ["env", name],
-        message: "is a required secret, too; keep one of the two",
-      });
-    }
-    if (config.advanced.wandb_project !== undefined && !config.secrets.required.includes("WANDB_API_KEY")) {
-      context.addIssue({
-        code: "custom",
-        path: ["advanced", "wandb_project"],
-        message: "needs the secret WANDB_API_KEY, which [secrets].required does not list",
-      });
-    }
-    const { group_min_size: least } = config.advanced;
-    if (least > config.training.n_samples_per_prompt) {
-      context.addIssue({
-        code: "custom",
-        path: ["advanced", "group_min_size"],
-        message: `is ${least}, but a group has ${config.training.n_samples_per_prompt} rollouts (training.n_samples_per_prompt)`,
-      });
-    }
-    const { trainer_api_key: key } = config.advanced;
-    if (key !== undefined && !config.secrets.required.includes(key)) {
-      context.addIssue({
-        code: "custom",
-        path: ["advanced", "trainer_api_key"],
-        message: `names the secret ${key}, which [secrets].required does not list`,
-      });
-    }
-    for (const { key: name, message } of contradictions(config)) {
-      context.addIssue({ code: "custom", path: ["advanced", name], message });
-    }
-  })
-  .transform((config) => ({
-    ...config,
-    training: { ...config.training, lr: config.training.lr ?? defaultLearningRate(config.advanced) },
-    advanced: {
-      ...config.advanced,
-      clip_low: config.advanced.clip_low ?? (config.advanced.loss === "gspo" ? 3e-4 : 0.2),
-      clip_high: config.advanced.clip_high ?? (config.advanced.loss === "gspo" ? 4e-4 : 0.28),
-    },
-  }));
+const TrainingTables = z.strictObject({
+  experiment: ExperimentConfig,
+  training: TrainingSettings.prefault({}),
+  sampling: SamplingSettings.prefault({}),
+  checkpoints: CheckpointSettings.prefault({}),
+  env: EnvConfig.default({}),
+  secrets: SecretsConfig.default({ required: [] }),
+  advanced: TrainingAdvanced.prefault({}),
+});
+
+export const TrainingRunConfig = TrainingTables.superRefine((config, context) => {
+  for (const name of refuseOverlap(config)) {
+    context.addIssue({
+      code: "custom",
+      path: ["env", name],
+      message: "is a required secret, too; keep one of the two",
+    });
+  }
+  const { required } = config.secrets;
+  for (const { key, message } of contradictions({ ...config, required })) {
+    context.addIssue({ code: "custom", path: ["advanced", key], message });
+  }
+}).transform(withDefaults);
 export type TrainingRunConfig = z.infer<typeof TrainingRunConfig>;
+
+/** The configuration of a run as it was accepted: rules between settings that came later do not reach it. */
+export const AcceptedTrainingConfig = TrainingTables.transform(withDefaults);
+
+function withDefaults(config: z.infer<typeof TrainingTables>) {
+  const { training, advanced } = config;
+  return {
+    ...config,
+    training: { ...training, lr: training.lr ?? defaultLearningRate(advanced) },
+    advanced: {
+      ...advanced,
+      clip_low: advanced.clip_low ?? (advanced.loss === "gspo" ? 3e-4 : 0.2),
+      clip_high: advanced.clip_high ?? (advanced.loss === "gspo" ? 4e-4 : 0.28),
+    },
+  };
+}
 
 /** An adapter takes about ten times the rate of all weights (https://thinkingmachines.ai/blog/lora). */
 function defaultLearningRate({ method }: TrainingAdvanced): number {

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { RolloutOutcome } from "../outcome.ts";
 import { route } from "../route.ts";
-import { EvalRunConfig, TrainingRunConfig } from "../run-config.ts";
+import { AcceptedTrainingConfig, EvalRunConfig } from "../run-config.ts";
 import { LogEntry } from "./page.ts";
 
 /**
@@ -94,7 +94,7 @@ export type StepRewards = z.infer<typeof StepRewards>;
 export const TrainingJob = z.object({
   kind: z.literal("training"),
   ...jobFields,
-  config: TrainingRunConfig,
+  config: AcceptedTrainingConfig,
   /** The model of `[advanced].teacher_model`. */
   teacher: ModelAssignment.optional(),
   total_steps: z.int(),
@@ -112,7 +112,7 @@ export const ReplayJob = TrainingJob.omit({ past_steps: true }).extend({
   kind: z.literal("replay"),
   last_step: z.int(),
   /** What the last step is repeated with where that is not `config`. */
-  last_config: TrainingRunConfig.nullable(),
+  last_config: AcceptedTrainingConfig.nullable(),
 });
 export type ReplayJob = z.infer<typeof ReplayJob>;
 

@@ -1,5 +1,6 @@
-import { replayRoutes, trainingRoutes, type ReplayJob } from "@osmosis/protocol";
+import { analysisRoutes, replayRoutes, trainingRoutes, type ReplayJob } from "@osmosis/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { jsonb } from "../../database/columns.ts";
 import { withDatabaseLocation } from "../../database/testing.ts";
 import { createTestWorker, testRollout } from "../../testing-worker.ts";
 import { createTestWorkspace, type TestWorkspace } from "../../testing-workspace.ts";
@@ -209,6 +210,53 @@ withDatabaseLocation("replays", (locate) => {
     await given.run.commit(1, { state_files: ["remote-weights.json"] });
     await expect(start(given.name)).rejects.toThrow("was trained by a trainer by URL");
     await given.run.finish();
+  });
+
+  test("a run that was accepted before a rule of today is examined, replayed with other settings, and gone on with", async () => {
+    const { name, run, commit } = await train();
+    await commit(1);
+    const { db } = server.platform;
+    const { config } = await db
+      .selectFrom("runs")
+      .select("config")
+      .where("name", "=", name)
+      .executeTakeFirstOrThrow();
+    if (!("training" in config)) throw new Error("it is a training run");
+    const old = {
+      ...config,
+      advanced: {
+        ...config.advanced,
+        wandb_entity: "team",
+        mlflow_url: "http://user:password@127.0.0.1:9",
+        reward_range: [-1, 1] as [number, number],
+        advantage: "max_rl" as const,
+      },
+    };
+    await db
+      .updateTable("runs")
+      .set({ config: jsonb<typeof config>(old) })
+      .where("name", "=", name)
+      .execute();
+    const { latest_step } = await workspace.client.call(analysisRoutes.doctor, { params: { name } });
+    expect(latest_step).toBe(1);
+    await start(name, { set: { "training.lr": 0.5 } });
+    const replay = await claim();
+    expect(replay.job).toMatchObject({
+      config: { advanced: { advantage: "max_rl", wandb_entity: "team" } },
+      last_config: { training: { lr: 0.5 } },
+    });
+    await replay.run.finish();
+    await expect(start(name, { set: { "training.lr": -1 } })).rejects.toThrow("training.lr");
+    server.advance(server.platform.config.leaseSeconds * 1000 + 1);
+    const next = worker();
+    const job = await next.claim(20_000);
+    expect(job).toMatchObject({
+      run_name: name,
+      attempt: 2,
+      config: { advanced: { reward_range: [-1, 1] } },
+    });
+    if (job !== null) await next.run(job).finish();
+    await expect(run.heartbeat()).rejects.toMatchObject({ code: "CONFLICT" });
   });
 
   test("whoever asks for the same replay at the same moment gets one and the same", async () => {

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { REFERENCE_FILE } from "@osmosis/engine";
 import {
+  AcceptedTrainingConfig,
   OsmosisError,
   ReplayStatus,
   TrainingRunConfig,
@@ -299,7 +300,9 @@ function withSettings(config: TrainingRunConfig, set: Readonly<Record<string, un
     const settings = changed[table];
     if (settings !== undefined) settings[key] = value;
   }
-  const parsed = TrainingRunConfig.safeParse({ ...config, ...changed });
+  // Of a run of an earlier release that today's rules would refuse, only the values are checked.
+  const schema = TrainingRunConfig.safeParse(config).success ? TrainingRunConfig : AcceptedTrainingConfig;
+  const parsed = schema.safeParse({ ...config, ...changed });
   if (parsed.success) return parsed.data;
   const [first] = issuesOf(parsed.error);
   throw new OsmosisError("VALIDATION", `The setting cannot be used: ${first?.key} ${first?.message}.`, {

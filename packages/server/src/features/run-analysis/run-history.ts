@@ -1,5 +1,5 @@
 import { ABORTED_MINUTES, type RunHistory } from "@osmosis/controller";
-import { TrainingRunConfig, TrainingStatus, type Finding, type RolloutOutcome } from "@osmosis/protocol";
+import { AcceptedTrainingConfig, TrainingStatus, type Finding, type RolloutOutcome } from "@osmosis/protocol";
 import { sql, type Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
 import type { RunRow } from "../runs/run-rows.ts";
@@ -59,7 +59,7 @@ export async function runHistory(
       row.lease_expires_at === null ? newestOf(signs) : row.lease_expires_at.getTime() - leaseSeconds * 1000,
     leaseSeconds,
     attempts: row.attempt,
-    config: TrainingRunConfig.parse(row.config),
+    config: AcceptedTrainingConfig.parse(row.config),
     steps: steps.map(({ step, metrics, created_at }) => ({
       step,
       metrics,
