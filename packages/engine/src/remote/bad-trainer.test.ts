@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { encodeForwardBackwardOutput, TINKER_PROTOBUF } from "@osmosis/protocol";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
-import type { Datum } from "../service.ts";
+import type { Datum, SampleRequest } from "../service.ts";
 import { failsForGood, ModelLost } from "./model-lost.ts";
 import { createRemoteService } from "./service.ts";
 import { writeTar } from "./tar.ts";
@@ -87,6 +87,23 @@ async function gradient(url: string, times: { request?: number; result?: number 
   return await model.forwardBackward([DATUM], { type: "cross_entropy" });
 }
 
+const REQUEST = {
+  conversation: "c",
+  prompt_T: [1],
+  maxTokens: 2,
+  temperature: 1,
+  topP: 1,
+  stopTokens: [],
+  seed: 0,
+};
+
+/** What becomes of a sample at the trainer, be it an error. */
+async function sampled(url: string, changes: Partial<SampleRequest> = {}): Promise<unknown> {
+  await using service = createRemoteService({ url, apiKey: "k", fetch, reduction: "sum", vocabSize: 8 });
+  const model = await service.createModel({ folder: "m" }, LORA);
+  return await model.sample({ ...REQUEST, ...changes }).catch((error: unknown) => error);
+}
+
 const output = (data: readonly number[]) =>
   encodeForwardBackwardOutput({
     loss_fn_output_type: "x",
@@ -166,10 +183,44 @@ describe("a trainer that", () => {
       "/create_sampling_session": json({ sampling_session_id: "base" }),
       "/asample": json({ detail: "Sampling session not found" }, 404),
     });
-    await using service = createRemoteService({ url, apiKey: "k", fetch, reduction: "sum" });
-    const model = await service.createModel({ folder: "m" }, LORA);
-    const request = { conversation: "c", maxTokens: 1, temperature: 1, topP: 1, stopTokens: [], seed: 0 };
-    await expect(model.sample({ ...request, prompt_T: [1] })).rejects.toBeInstanceOf(ModelLost);
+    expect(await sampled(url)).toBeInstanceOf(ModelLost);
+  });
+
+  test.each([
+    [
+      "refuses to sample",
+      { "/asample": json({ detail: "sampling is switched off" }, 400) },
+      "refused /asample (400): ",
+    ],
+    [
+      "calls a sample the user's fault",
+      { asample: json({ error: "no such adapter", category: "user" }) },
+      "The trainer: no such adapter",
+    ],
+    [
+      "makes no sampling session",
+      { "/create_sampling_session": json({ detail: "sampling is switched off" }, 422) },
+      "refused /create_sampling_session (422): ",
+    ],
+  ] as const)("%s is at fault itself: whose call it was could do nothing", async (_, script, message) => {
+    const session = { "/create_sampling_session": json({ sampling_session_id: "base" }) };
+    const error = await sampled(await listen({ ...session, ...script }));
+    expect(error).toMatchObject({ code: "PLATFORM_ERROR", message: expect.stringContaining(message) });
+    expect(failsForGood(error)).toBe(false);
+  });
+
+  test("is never asked for what nobody can sample: that is the caller's fault", async () => {
+    const url = await listen({ "/asample": json({}, 500) });
+    expect(await sampled(url, { temperature: 1e-9 })).toMatchObject({
+      code: "VALIDATION",
+      message: "temperature is 1e-9.",
+    });
+    expect(await sampled(url, { prompt_T: Array(64).fill(1) })).toMatchObject({ code: "VALIDATION" });
+  });
+
+  test("knows the session no more when its base model is to be sampled has lost the model, too", async () => {
+    const url = await listen({ "/create_sampling_session": json({ detail: "Session not found" }, 404) });
+    expect(await sampled(url)).toBeInstanceOf(ModelLost);
   });
 
   test("has a model of another vocabulary is found out before anything is sent, where it tells", async () => {
@@ -196,18 +247,7 @@ describe("a trainer that", () => {
       "/create_sampling_session": json({ sampling_session_id: "base" }),
       asample: json({ sequences: [{ stop_reason: "length", tokens: [7, 8], logprobs: [-1, -1] }] }),
     });
-    await using service = createRemoteService({ url, apiKey: "k", fetch, reduction: "sum", vocabSize: 8 });
-    const model = await service.createModel({ folder: "m" }, LORA);
-    const request = {
-      conversation: "c",
-      maxTokens: 2,
-      temperature: 1,
-      topP: 1,
-      stopTokens: [],
-      seed: 0,
-      prompt_T: [1],
-    };
-    const error: unknown = await model.sample(request).catch((thrown: unknown) => thrown);
+    const error = await sampled(url);
     expect(error).toMatchObject({ code: "VALIDATION", message: expect.stringContaining("sampled token 8") });
     expect(failsForGood(error)).toBe(true);
   });

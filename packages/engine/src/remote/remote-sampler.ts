@@ -1,4 +1,5 @@
 import { OsmosisError } from "@osmosis/protocol";
+import { checkSampleRequest } from "../sampler/check-request.ts";
 import type { SampleRequest, SampleResult, Sampler } from "../service.ts";
 import { lost, OtherVocabulary } from "./model-lost.ts";
 import type { RemoteSession } from "./service.ts";
@@ -14,45 +15,56 @@ export function createRemoteSampler(
   const { contextLength } = parts;
   /** Of each sampling session. */
   const lastSeqIds = new Map<string, number>();
+  const { vocabSize = Infinity } = session;
+
+  async function ask(request: SampleRequest): Promise<SampleResult> {
+    const { samplingSession, version } = await parts.target();
+    const seqId = (lastSeqIds.get(samplingSession) ?? 0) + 1;
+    lastSeqIds.set(samplingSession, seqId);
+    const body = {
+      sampling_session_id: samplingSession,
+      seq_id: seqId,
+      num_samples: 1,
+      prompt: { chunks: [{ type: "encoded_text", tokens: request.prompt_T }] },
+      sampling_params: {
+        max_tokens: Math.min(request.maxTokens, contextLength - request.prompt_T.length),
+        seed: request.seed,
+        stop: request.stopTokens,
+        temperature: request.temperature,
+        top_k: request.topK ?? -1,
+        top_p: request.topP,
+      },
+    };
+    const signal =
+      request.signal === undefined ? session.signal : AbortSignal.any([session.signal, request.signal]);
+    const pending = await session.wire.start("/asample", { json: body }, signal);
+    return { ...sampleResult(await pending.result()), weightsVersion: version };
+  }
+
   return {
     contextLength,
-    async sample(request: SampleRequest): Promise<SampleResult> {
-      const room = contextLength - request.prompt_T.length;
-      if (room < 1) {
-        throw new OsmosisError(
-          "VALIDATION",
-          `${request.prompt_T.length} tokens leave no room for an answer.`,
-        );
-      }
-      const { samplingSession, version } = await parts.target();
-      const seqId = (lastSeqIds.get(samplingSession) ?? 0) + 1;
-      lastSeqIds.set(samplingSession, seqId);
-      const body = {
-        sampling_session_id: samplingSession,
-        seq_id: seqId,
-        num_samples: 1,
-        prompt: { chunks: [{ type: "encoded_text", tokens: request.prompt_T }] },
-        sampling_params: {
-          max_tokens: Math.min(request.maxTokens, room),
-          seed: request.seed,
-          stop: request.stopTokens,
-          temperature: request.temperature,
-          top_k: request.topK ?? -1,
-          top_p: request.topP,
-        },
-      };
-      const signal =
-        request.signal === undefined ? session.signal : AbortSignal.any([session.signal, request.signal]);
-      const pending = await session.wire.start("/asample", { json: body }, signal).catch(lost);
-      const result = sampleResult(await pending.result().catch(lost));
-      const { vocabSize = Infinity } = session;
+    async sample(request) {
+      checkSampleRequest(request, { contextLength, vocabSize });
+      const result = await ask(request).catch(platformsOwn);
       const unknown = result.tokens_T.find((token) => token >= vocabSize);
       // Decoding would leave it out in silence.
       if (unknown !== undefined) throw new OtherVocabulary(unknown, vocabSize);
-      return { ...result, weightsVersion: version };
+      return result;
     },
     // The trainer keeps caches as it likes.
     endConversation() {},
     async [Symbol.asyncDispose]() {},
   };
+}
+
+/**
+ * The request was checked, so whatever the trainer refuses in it lies between the trainer and us: whose call it was can do
+ * nothing about it. `VALIDATION` would say that he could.
+ */
+function platformsOwn(error: unknown): never {
+  if (!(error instanceof OsmosisError) || error.code !== "VALIDATION") return lost(error);
+  throw new OsmosisError("PLATFORM_ERROR", error.message, {
+    hint: "See the log of the trainer.",
+    cause: error,
+  });
 }

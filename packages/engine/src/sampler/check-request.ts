@@ -6,7 +6,10 @@ import type { SampleRequest } from "../service.ts";
 const LEAST_TEMPERATURE = 1e-3;
 
 /** @throws OsmosisError `VALIDATION` for a request that cannot be sampled. */
-export function checkSampleRequest(request: SampleRequest, config: ModelConfig): void {
+export function checkSampleRequest(
+  request: SampleRequest,
+  config: Pick<ModelConfig, "contextLength" | "vocabSize">,
+): void {
   const { prompt_T, maxTokens, temperature, topP, topK, seed } = request;
   if (prompt_T.length === 0) throw invalid("The prompt is empty.");
   if (prompt_T.length >= config.contextLength) {
