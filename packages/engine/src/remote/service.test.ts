@@ -64,7 +64,9 @@ function usual(path: string, body: Buffer): unknown {
   if (path !== "/retrieve_future") return { request_id: path.slice(1) };
   const { request_id: id } = JSON.parse(body.toString()) as { request_id: string };
   if (id === "create_model") return { model_id: "s:train:0" };
-  return id.startsWith("forward") ? OUTPUT : { metrics: { grad_norm: 2 } };
+  if (!id.startsWith("forward")) return { metrics: { grad_norm: 2 } };
+  const entropy = Number(/entropy (\d)/.exec(id)?.[1]);
+  return { ...OUTPUT, metrics: entropy > 0 ? { "entropy:mean": entropy } : {} };
 }
 
 const DATUM: Datum = {
@@ -119,6 +121,17 @@ describe("a request", () => {
     expect(of("/forward_backward").map(({ body }) => decodeForwardBackward(body).seq_id)).toEqual([1, 2, 3]);
     expect(result.logprobs_B_T).toHaveLength(3);
     expect(result.loss).toBeCloseTo(3, 6);
+    expect(result.entropy).toBeNaN();
+  });
+
+  test("that is cut has the entropy of all its sampled tokens, however they are spread over the pieces", async () => {
+    const { service } = await trainer({
+      "/client/config": [{ json: { fwdbwd_max_chunk_len: 1 } }],
+      "/forward_backward": [1, 4].map((entropy) => ({ json: { request_id: `forward, entropy ${entropy}` } })),
+    });
+    const model = await service.createModel({ folder: "m" }, LORA);
+    const longer = { ...DATUM, weights_T: [0, 0.5, 0.5] };
+    expect((await model.forwardBackward([DATUM, longer], { type: "cross_entropy" })).entropy).toBeCloseTo(3);
   });
 });
 

@@ -99,13 +99,16 @@ export function forwardResult(
 ): ForwardBackwardResult {
   const logprobs_B_T: Float32Array[] = [];
   let total = 0;
-  let entropy = 0;
+  let [entropy, sampledTokens] = [0, 0];
   for (const [index, data_B] of chunks.entries()) {
     const output = readAnswer(answers[index], TinkerForwardBackwardOutput, decodeForwardBackwardOutput);
     if (output.loss_fn_outputs.length !== data_B.length) {
       throw rubbish(`${output.loss_fn_outputs.length} results for ${data_B.length} sequences`);
     }
-    entropy += (output.metrics["entropy:mean"] ?? Number.NaN) * data_B.length;
+    // A mean over the tokens of one request.
+    const tokens = data_B.reduce((sum, datum) => sum + sampledIn(datum), 0);
+    sampledTokens += tokens;
+    entropy += (output.metrics["entropy:mean"] ?? Number.NaN) * tokens;
     for (const [at, datum] of data_B.entries()) {
       const logprobs = output.loss_fn_outputs[at]?.["logprobs"]?.data ?? [];
       if (logprobs.length !== datum.tokens_T.length - 1) {
@@ -122,7 +125,11 @@ export function forwardResult(
       logprobs_B_T.push(logprobs_T);
     }
   }
-  return { loss: total, logprobs_B_T, entropy: entropy / Math.max(1, logprobs_B_T.length) };
+  return { loss: total, logprobs_B_T, entropy: entropy / Math.max(1, sampledTokens) };
+}
+
+function sampledIn({ weights_T }: Datum): number {
+  return weights_T.filter((weight, t) => t > 0 && weight !== 0).length;
 }
 
 export function sampleResult(answer: WireAnswer): {
