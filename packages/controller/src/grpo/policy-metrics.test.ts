@@ -82,6 +82,7 @@ test.each([
   ["ppo", 0, { low: 0, high: 0 }],
   ["cispo", 1, { low: 0.25, high: 0.5 }],
   ["cispo", -1, { low: 0.25, high: 0.5 }],
+  ["cispo", 0, { low: 0.25, high: 0.5 }],
   ["importance_sampling", 1, { low: 0, high: 0 }],
 ] as const)("the clip fraction of %s with the advantage %d is that of its loss", (loss, advantage, share) => {
   for (const correction of ["none", "token_truncate"]) {

@@ -74,11 +74,11 @@ function clipMetrics(sequences_B: readonly SequenceObjective[], config: Objectiv
     const ofSequence = Math.exp(sum(logRatios_S) / logRatios_S.length);
     for (const [s, logRatio] of logRatios_S.entries()) {
       const advantage = advantages_S[s] ?? 0;
-      if (isFree || advantage === 0) continue;
+      if (isFree) continue;
       const ratio = config.loss === "gspo" ? ofSequence : Math.exp(logRatio);
       // PPO clips only where it would go on in the direction that it went too far in; CISPO clips the ratio itself.
-      if (ratio < clipLow && !(isOneSided && advantage > 0)) low += 1;
-      if (ratio > clipHigh && !(isOneSided && advantage < 0)) high += 1;
+      if (ratio < clipLow && (!isOneSided || advantage < 0)) low += 1;
+      if (ratio > clipHigh && (!isOneSided || advantage > 0)) high += 1;
     }
   }
   return {
