@@ -1,4 +1,10 @@
-import { CompletionCallback, GraderCallback, issuesOf } from "@osmosis/protocol";
+import {
+  CompletionCallback,
+  GraderCallback,
+  RolloutStatus,
+  isFinalStatus,
+  issuesOf,
+} from "@osmosis/protocol";
 import type { RolloutResultReply } from "@osmosis/protocol";
 import { readResultReply } from "../rollout/result-reply.ts";
 import { RolloutServerError } from "../rollout/server-client.ts";
@@ -8,7 +14,7 @@ import { RolloutServerError } from "../rollout/server-client.ts";
  * of each kind counts, every repeat is acknowledged and otherwise ignored, so that a server never retries in vain.
  *
  * A report that cannot be read is refused, and counts all the same: whoever waited for a better one would wait until the
- * deadline. A success with an unreadable sample is a failure of whoever made it; what is no report at all is the server's.
+ * deadline. A success with an unreadable sample is a failure of whoever made it; all else that nobody can read is the server's.
  */
 export type CallbackInbox = {
   accept(kind: "completion" | "grader", body: unknown): CallbackAnswer;
@@ -24,17 +30,25 @@ export function createCallbackInbox(rolloutId: string): CallbackInbox {
   // Of a rollout that nobody waits for.
   rubbish.promise.catch(() => {});
 
-  function settleUnreadable(body: unknown): void {
+  function settleUnreadable(kind: "completion" | "grader", body: unknown): void {
     if (!hasStatus(body)) return settleRubbish(body);
+    const { data: status } = RolloutStatus.safeParse(body.status);
+    if (status === undefined || !isFinalStatus(status)) return;
     if ((body.rollout_id ?? rolloutId) !== rolloutId) return;
-    const reply = readResultReply(body);
-    if (reply?.status === "failure") grader.resolve(GraderCallback.parse(reply));
+    if (kind === "grader") {
+      const reply = readResultReply(body);
+      if (reply?.status === "failure") return grader.resolve(GraderCallback.parse(reply));
+    } else if (status === "success") {
+      // What it made is told by the grader's report.
+      return;
+    }
+    settleRubbish(body);
   }
 
   function settleRubbish(body: unknown): void {
     const shown = (JSON.stringify(body) ?? "no JSON").slice(0, 100);
     rubbish.reject(
-      new RolloutServerError("refused", `The rollout server reported what is no report: ${shown}`),
+      new RolloutServerError("refused", `The rollout server reported what cannot be read: ${shown}`),
     );
   }
 
@@ -43,8 +57,7 @@ export function createCallbackInbox(rolloutId: string): CallbackInbox {
       const schema = kind === "completion" ? CompletionCallback : GraderCallback;
       const parsed = schema.safeParse(body);
       if (!parsed.success) {
-        if (kind === "grader") settleUnreadable(body);
-        else if (!hasStatus(body)) settleRubbish(body);
+        settleUnreadable(kind, body);
         return { status: 422, body: { detail: issuesOf(parsed.error) } };
       }
       const named = parsed.data.rollout_id;

@@ -100,14 +100,30 @@ test.each([undefined, "done", { reward: 1 }])(
     expect((await post(graderUrl, body)).status).toBe(422);
     await expect(ended(true)).rejects.toMatchObject({
       kind: "refused",
-      message: expect.stringContaining("no report"),
+      message: expect.stringContaining("cannot be read"),
     });
   },
 );
 
+test.each([
+  ["completion", "failure"],
+  ["completion", "cancelled"],
+  ["grader", "failure"],
+  ["grader", "cancelled"],
+])("a %s report of a %s that cannot be read ends the rollout at once, too", async (kind, status) => {
+  const { post, ended, completionUrl, graderUrl } = await open();
+  const body = { status, err_message: { deep: "inside" } };
+  expect((await post(kind === "grader" ? graderUrl : completionUrl, body)).status).toBe(422);
+  await expect(ended(true)).rejects.toMatchObject({
+    kind: "refused",
+    message: expect.stringContaining("deep"),
+  });
+});
+
 test("a report that is not final, or of another rollout, changes nothing", async () => {
   const { post, ended, completionUrl, graderUrl } = await open();
   await post(completionUrl, { status: "running" });
+  await post(completionUrl, { status: "success", err_message: {} });
   await post(graderUrl, { status: "pending", sample: "none yet" });
   await post(graderUrl, { status: "success", rollout_id: "run 2", sample: { messages: [], reward: "one" } });
   await post(graderUrl, { status: "success", sample });
