@@ -17,7 +17,7 @@ export { rolloutIdOf, rolloutSeed } from "./rollout/rollout-id.ts";
 export type { RolloutIdentity } from "./rollout/rollout-id.ts";
 export { replaySteps } from "./grpo/replay.ts";
 export type { ReplayOptions } from "./grpo/replay.ts";
-export { rewardsOfStep } from "./grpo/milestones.ts";
+export { pastStepOf } from "./grpo/milestones.ts";
 export { runSize } from "./grpo/run-size.ts";
 export { stepsOf } from "./grpo/schedule.ts";
 export { trainRun } from "./grpo/train.ts";

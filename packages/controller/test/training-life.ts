@@ -7,7 +7,7 @@ import type { DatasetRow, LogEntry, RolloutRecord } from "@osmosis/protocol";
 import { onTestFinished } from "vitest";
 import { openGateway } from "../src/gateway/gateway.ts";
 import type { Metrics } from "../src/grpo/metrics.ts";
-import { rewardsOfStep } from "../src/grpo/milestones.ts";
+import { pastStepOf } from "../src/grpo/milestones.ts";
 import { trainRun } from "../src/grpo/train.ts";
 import type { TrainRunOptions } from "../src/grpo/train-options.ts";
 import { systemClock } from "../src/io.ts";
@@ -106,7 +106,7 @@ export async function live(
     rows,
     recorded: store.rollouts.filter(({ step }) => step > committed),
     committedSteps: committed,
-    pastSteps: store.steps.map(({ step, metrics }) => rewardsOfStep(step, metrics)),
+    pastSteps: store.steps.map(({ step, metrics }) => pastStepOf(step, metrics)),
     clock: systemClock,
     signal: death.signal,
     ports: {

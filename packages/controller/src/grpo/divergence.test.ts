@@ -72,25 +72,22 @@ test("a gradient that stays without a number ends the run, with the weights of t
   expect(store.logs.filter(({ message }) => message.includes("the update was skipped"))).toHaveLength(4);
 });
 
-test("rewards beyond what can be compared end the run before the model is asked", async () => {
-  const { result, store } = await diverge(
-    {
-      rolloutServer: {
-        agent: async ({ request, chat }) => {
-          const answer = await chat({ messages: request.initial_messages });
-          const reward = answer.content === request.label ? 1e6 : 0;
-          return { sample: { messages: [...request.initial_messages, answer], reward } };
-        },
-      },
-    },
-    { reward_coef: 1e305 },
-  );
-  expect(result).toMatchObject({
-    code: "RUN_FAILED",
-    message: expect.stringMatching(/^Step 1: An advantage is (-?Infinity|NaN): rewards, or \[advanced\]/),
-    hint: expect.stringContaining("reward_range"),
+test("gradients without a number are counted over the lives of a run, and over steps that have none", async () => {
+  const store = await openStore();
+  const life: Life = {
+    config: configOf({ max_steps: 8 }, { checkpoints: { eval_interval: 0 } }),
+    trainer: (bandit) => ({
+      ...bandit,
+      optimStep: async () => ({ gradNorm: Number.NaN, updated: false }),
+    }),
+  };
+  await live(store, { ...life, dies: ({ committing }) => committing === 2 });
+  expect(store.steps).toHaveLength(1);
+  expect((await live(store, life)).result).toMatchObject({
+    status: "failed",
+    error: expect.stringContaining("Step 4: the gradient was not finite in 3"),
   });
-  expect(store.steps).toEqual([]);
+  expect(store.steps.map(({ metrics }) => metrics["train/sequences"] ?? 0)).toEqual([24, 8, 0]);
 });
 
 test("a teacher without numbers is named", async () => {

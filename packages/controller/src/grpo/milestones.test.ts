@@ -1,23 +1,25 @@
-import type { StepRewards } from "@osmosis/protocol";
+import type { PastStep } from "@osmosis/protocol";
 import { expect, test } from "vitest";
 import { configOf } from "../../test/training-life.ts";
 import { openMilestones } from "./milestones.ts";
 
-const plain = (step: number, reward: number | null): StepRewards => ({
+const plain = (step: number, reward: number | null): PastStep => ({
   step,
   reward,
   validation_reward: null,
   validation_n: 0,
+  update: "made",
 });
-const validated = (step: number, validation_reward: number | null): StepRewards => ({
+const validated = (step: number, validation_reward: number | null): PastStep => ({
   step,
   reward: 0.1,
   validation_reward,
   validation_n: 4,
+  update: "made",
 });
 
 /** What is said after each step. */
-function follow(config: ReturnType<typeof configOf>, steps: readonly StepRewards[]) {
+function follow(config: ReturnType<typeof configOf>, steps: readonly PastStep[]) {
   const milestones = openMilestones(config, []);
   return steps.map((step) => {
     milestones.add(step);

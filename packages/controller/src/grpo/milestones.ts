@@ -1,24 +1,26 @@
-import type { StepRewards, TrainingRunConfig } from "@osmosis/protocol";
+import type { PastStep, TrainingRunConfig } from "@osmosis/protocol";
 import type { Metrics } from "./metrics.ts";
 
 /**
- * What the rewards of a run so far say: which step is the best one, and whether to stop early. All of it is derived from
- * committed steps, so a run that is taken up again comes to the same end.
+ * What the steps of a run so far say: which is the best one, whether to stop early, and how long nothing is learned any
+ * more. All of it is derived from committed steps, so a run that is taken up again comes to the same end.
  */
 export type Milestones = {
   /** Takes in a step; steps come in their order. */
-  add(step: StepRewards): void;
+  add(step: PastStep): void;
   /** Whether the last step is the best one so far that there is a checkpoint of. */
   isBest(): boolean;
   /** Why the run has reached its end, for a person. */
   earlyStop(): string | undefined;
+  /** How many updates in a row were skipped last, whatever steps without one lie between. */
+  skippedUpdates(): number;
 };
 
 type MilestoneConfig = Pick<TrainingRunConfig, "checkpoints" | "advanced">;
 
 export function openMilestones(
   { checkpoints, advanced }: MilestoneConfig,
-  past: readonly StepRewards[],
+  past: readonly PastStep[],
 ): Milestones {
   const { early_stop_patience: patience, early_stop_reward: enough } = advanced;
   const steps = [...past];
@@ -36,6 +38,11 @@ export function openMilestones(
 
   return {
     add: (step) => void steps.push(step),
+
+    skippedUpdates() {
+      const tried = steps.filter(({ update }) => update !== "none");
+      return tried.length - 1 - tried.findLastIndex(({ update }) => update === "made");
+    },
 
     isBest() {
       const rewards = competing();
@@ -69,18 +76,24 @@ export function isValidated({ checkpoints, advanced }: MilestoneConfig): boolean
   return advanced.holdout_rows > 0 && checkpoints.eval_interval > 0;
 }
 
-/** What the metrics of a step say about its rewards. */
-export function rewardsOfStep(step: number, metrics: Metrics): StepRewards {
+/** What later steps need to know of the metrics of a step. */
+export function pastStepOf(step: number, metrics: Metrics): PastStep {
   return {
     step,
     reward: metrics["rollout/raw_reward"] ?? null,
     validation_reward: metrics["eval/validation/reward"] ?? null,
     validation_n: metrics["eval/validation/n"] ?? 0,
+    update: updateOf(metrics),
   };
 }
 
+function updateOf(metrics: Metrics): PastStep["update"] {
+  if (metrics["train/updated"] === 1) return "made";
+  return metrics["train/sequences"] === undefined ? "none" : "skipped";
+}
+
 /** Position of the first validation with the highest reward. */
-function bestOf(validations: readonly StepRewards[]): number {
+function bestOf(validations: readonly PastStep[]): number {
   let best = 0;
   for (const [index, { validation_reward: reward }] of validations.entries()) {
     if ((reward ?? -Infinity) > (validations[best]?.validation_reward ?? -Infinity)) best = index;

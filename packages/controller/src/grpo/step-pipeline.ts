@@ -14,7 +14,7 @@ import type { RolloutRecord } from "@osmosis/protocol";
 import { deadlineOf } from "../deadline.ts";
 import type { Collected } from "../rollout/collect-rollouts.ts";
 import { batchedWriter } from "../rollout/durable-writer.ts";
-import { failureGuard } from "../rollout/failure-guard.ts";
+import { failureGuard, takenWith } from "../rollout/failure-guard.ts";
 import { openRolloutPool } from "../rollout/rollout-pool.ts";
 import type { RowSplit } from "./held-out.ts";
 import { trainingRollouts, validationRollouts } from "./step-rollouts.ts";
@@ -55,8 +55,7 @@ export function openStepPipeline(
   const pool = openRolloutPool(options.concurrency ?? DEFAULT_CONCURRENCY * (lookahead + 1));
   const stop = new AbortController();
   const bounds = deadlineOf([options.signal, stop.signal]);
-  const { lives } = options.server;
-  const guard = failureGuard(limit, ({ rollout_id: id }) => lives?.hasTaken(id) === true);
+  const guard = failureGuard(limit, takenWith(options.server));
   const inFlight = new Map<number, Promise<StepRollouts & { rolloutSeconds: number }>>();
   const endedOfStep = new Map<number, number>();
   let firstWeights: number | undefined;

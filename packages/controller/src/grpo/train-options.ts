@@ -1,5 +1,5 @@
 import type { Scorer, TrainableModel } from "@osmosis/engine";
-import type { DatasetRow, RolloutRecord, StepRewards, TrainingRunConfig } from "@osmosis/protocol";
+import type { DatasetRow, RolloutRecord, PastStep, TrainingRunConfig } from "@osmosis/protocol";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import type { DriveRollout } from "../rollout/drive-rollout.ts";
@@ -50,8 +50,8 @@ export type TrainRunOptions = {
   readonly recorded: readonly RolloutRecord[];
   /** 0 at the beginning; the run goes on with the step after it. */
   readonly committedSteps: number;
-  /** Rewards of the committed steps, in order; the best checkpoint and the early stop depend on them. */
-  readonly pastSteps?: readonly StepRewards[];
+  /** The committed steps, in order; the best checkpoint and the early end of the run depend on them. */
+  readonly pastSteps?: readonly PastStep[];
   readonly ports: TrainPorts;
   readonly clock: Clock;
   readonly signal: AbortSignal;

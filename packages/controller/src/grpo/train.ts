@@ -1,6 +1,6 @@
-import { OsmosisError, type RolloutRecord } from "@osmosis/protocol";
+import { OsmosisError } from "@osmosis/protocol";
 import { deadlineOf } from "../deadline.ts";
-import { noneScored } from "../rollout/failure-guard.ts";
+import { noneScored, takenWith } from "../rollout/failure-guard.ts";
 import type { RunEnd } from "../run-ports.ts";
 import { batchOf } from "./batch.ts";
 import { boundedModel, boundedScorer } from "./bounded-model.ts";
@@ -8,7 +8,7 @@ import { MAX_SKIPPED_UPDATES } from "./divergence.ts";
 import { splitRows, warnAboutLeaks } from "./held-out.ts";
 import { finite, validationMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
-import { isValidated, openMilestones, rewardsOfStep } from "./milestones.ts";
+import { isValidated, openMilestones, pastStepOf } from "./milestones.ts";
 import { learningRate, stepsOf } from "./schedule.ts";
 import { everyRollout, rolledOutMetrics } from "./step-metrics.ts";
 import { openStepPipeline } from "./step-pipeline.ts";
@@ -48,9 +48,6 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
   const { model } = options;
   await requireTemperature(options);
   let weightsVersion = await model.syncSampler();
-  let skippedUpdates = 0;
-  const wasTaken = ({ rollout_id: id }: RolloutRecord): boolean =>
-    options.server.lives?.hasTaken(id) === true;
   await using pipeline = openStepPipeline(options, { split, totalSteps });
   for (let step = committedSteps + 1; step <= totalSteps; step++) {
     const watch = createStopwatch(clock, options.recorded);
@@ -60,7 +57,7 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
     const taken = await watch.time("wait_for_batch", () => pipeline.take(step));
     if (taken.type === "stopped") return failed(taken.reason);
     const first = taken.first_P.flat();
-    const nothing = step === 1 && first.length > 0 ? noneScored(first, wasTaken) : undefined;
+    const nothing = step === 1 && first.length > 0 ? noneScored(first, takenWith(options.server)) : undefined;
     if (nothing !== undefined) return failed(nothing);
     watch.took("rollout", taken.rolloutSeconds);
     const rolledOut = rolledOutMetrics(taken, {
@@ -73,9 +70,6 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
     const batch = batchOf(groups_P, config);
     const lr = learningRate(config, { step, totalSteps });
     const updated = await watch.time("train", () => update(batch, lr, options).catch(inStep(step)));
-    const isSkipped = batch.data_B.length > 0 && updated["train/updated"] === 0;
-    skippedUpdates = isSkipped ? skippedUpdates + 1 : 0;
-    if (skippedUpdates === MAX_SKIPPED_UPDATES) return failed(noGradient(step));
     weightsVersion = await watch.time("update_weights", () => model.syncSampler());
     if (advanced.asynchronous) pipeline.published(step, weightsVersion);
 
@@ -88,16 +82,17 @@ export async function trainRun(given: TrainRunOptions): Promise<RunEnd> {
 
     const perf = watch.metrics(everyRollout(taken), batch);
     const metrics = finite({ ...rolledOut, ...updated, ...validation, ...perf });
-    const rewards = rewardsOfStep(step, metrics);
-    milestones.add(rewards);
+    const done = pastStepOf(step, metrics);
+    milestones.add(done);
+    if (milestones.skippedUpdates() >= MAX_SKIPPED_UPDATES) return failed(noGradient(step));
     const enough = milestones.earlyStop();
     const isLast = step === totalSteps || enough !== undefined;
     const isBest = milestones.isBest();
-    if (isLast || isDue(checkpoints.checkpoint_save_freq) || (isBest && rewards.validation_reward !== null)) {
+    if (isLast || isDue(checkpoints.checkpoint_save_freq) || (isBest && done.validation_reward !== null)) {
       await ports.checkpoint({
         step,
-        reward: rewards.validation_reward ?? rewards.reward,
-        validationReward: rewards.validation_reward,
+        reward: done.validation_reward ?? done.reward,
+        validationReward: done.validation_reward,
         isBest,
         isLast,
         method: advanced.method,
@@ -147,7 +142,7 @@ function inStep(step: number): (error: unknown) => never {
 
 function noGradient(step: number): string {
   return (
-    `Step ${step}: the gradient was not finite in ${MAX_SKIPPED_UPDATES} steps in a row, so nothing is learned. The ` +
+    `Step ${step}: the gradient was not finite in ${MAX_SKIPPED_UPDATES} updates in a row, so nothing is learned. The ` +
     "weights are those of the last update. Look for very large rewards or coefficients in [advanced], or lower [training].lr."
   );
 }

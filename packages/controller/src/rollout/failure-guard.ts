@@ -1,5 +1,6 @@
 import { isScored } from "@osmosis/protocol";
 import type { RolloutOutcome, RolloutRecord } from "@osmosis/protocol";
+import type { RolloutServer } from "./server-client.ts";
 
 /** What a person does about a class of failures. */
 const ADVICE: Record<Exclude<RolloutOutcome, "ok" | "truncated">, string> = {
@@ -60,6 +61,11 @@ export function noneScored(
     `None of the ${rollouts.length} rollouts has a reward. ` +
     `Most often (${byOutcome.length}) they ended with ${outcome}: ${error ?? "no message"}`
   );
+}
+
+/** Says of a rollout whether it ended with the life of its server, however many others did: that is one incident. */
+export function takenWith({ lives }: Pick<RolloutServer, "lives">): (rollout: RolloutRecord) => boolean {
+  return ({ rollout_id: id }) => lives?.hasTaken(id) === true;
 }
 
 /** The items in groups of one key, the largest group first. */

@@ -80,16 +80,18 @@ const jobFields = {
 export const EvaluationJob = z.object({ kind: z.literal("evaluation"), ...jobFields, config: EvalRunConfig });
 export type EvaluationJob = z.infer<typeof EvaluationJob>;
 
-/** What a committed step measured; null for a reward that nothing was given. */
-export const StepRewards = z.object({
+/** What a later step depends on of a committed one; null for a reward that nothing was given. */
+export const PastStep = z.object({
   step: z.int(),
   /** Mean reward of the step's training rollouts. */
   reward: z.number().nullable(),
   validation_reward: z.number().nullable(),
   /** Validation rollouts that count; 0 where the step was not validated. */
   validation_n: z.int(),
+  /** Skipped where the gradient was not finite; none where there was nothing to learn. */
+  update: z.enum(["made", "skipped", "none"]),
 });
-export type StepRewards = z.infer<typeof StepRewards>;
+export type PastStep = z.infer<typeof PastStep>;
 
 export const TrainingJob = z.object({
   kind: z.literal("training"),
@@ -101,7 +103,7 @@ export const TrainingJob = z.object({
   /** Steps that are committed; training goes on with the next one. */
   committed_steps: z.int(),
   /** The committed steps, in order. */
-  past_steps: z.array(StepRewards),
+  past_steps: z.array(PastStep),
   /** The trainer's state after the last committed step; empty before the first. */
   state_files: z.array(FileRef),
 });

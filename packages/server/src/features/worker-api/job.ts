@@ -1,5 +1,5 @@
-import { rewardsOfStep } from "@osmosis/controller";
-import type { FileRef, Job, ModelAssignment, StepRewards } from "@osmosis/protocol";
+import { pastStepOf } from "@osmosis/controller";
+import type { FileRef, Job, ModelAssignment, PastStep } from "@osmosis/protocol";
 import type { RunModel } from "../models/service.ts";
 import type { StoredFile } from "../models/tables.ts";
 import { replayStart } from "../replays/start.ts";
@@ -69,14 +69,14 @@ export async function jobOf(parts: ClaimParts, run: LeasedRun): Promise<Job> {
   };
 }
 
-async function pastSteps({ db }: ClaimParts, runId: string): Promise<StepRewards[]> {
+async function pastSteps({ db }: ClaimParts, runId: string): Promise<PastStep[]> {
   const steps = await db
     .selectFrom("run_steps")
     .select(["step", "metrics"])
     .where("run_id", "=", runId)
     .orderBy("step")
     .execute();
-  return steps.map(({ step, metrics }) => rewardsOfStep(step, metrics));
+  return steps.map(({ step, metrics }) => pastStepOf(step, metrics));
 }
 
 function assignmentOf(parts: ClaimParts, model: RunModel): ModelAssignment {
