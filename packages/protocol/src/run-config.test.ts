@@ -44,6 +44,29 @@ test("a trainer's key is a secret that the run requires", () => {
   ).toEqual([]);
 });
 
+test("numbers that no gradient could hold are refused, each with its largest", () => {
+  const huge = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, 1e308]));
+  const largest = (names: readonly string[], limit: string) =>
+    names.map((name) => `advanced.${name} Too big: expected number to be <=${limit}`);
+  const coefficients = ["kl_coef", "teacher_coef", "reward_coef", "entropy_coef"];
+  const bounds = ["clip_high", "correction_cap", "grad_clip_norm", "early_stop_reward"];
+  const faults = (advanced: object) => faultsOf(TrainingRunConfig, { experiment, advanced });
+  expect(faults(huge(coefficients))).toEqual(largest(coefficients, "1000"));
+  expect(faults(huge(bounds))).toEqual(largest(bounds, "1000000000"));
+  expect(faults(huge(["lora_alpha", "weight_decay"]))).toEqual([
+    ...largest(["lora_alpha"], "65536"),
+    ...largest(["weight_decay"], "100"),
+  ]);
+  expect(faults({ reward_range: [-1e308, 1] })).toEqual([
+    "advanced.reward_range.0 Too small: expected number to be >=-1000000000",
+  ]);
+  expect(faultsOf(EvalRunConfig, { ...evaluation, evaluation: { pass_threshold: 1e308 } })).toEqual([
+    "evaluation.pass_threshold Too big: expected number to be <=1000000000",
+  ]);
+  const most = Object.fromEntries(bounds.slice(0, 3).map((name) => [name, 1e9]));
+  expect(faults({ ...most, kl_coef: 1000, reward_range: [-1e9, 1e9] })).toEqual([]);
+});
+
 test("settings that would teach nothing, or the opposite, are refused", () => {
   const faults = (advanced: object, training = {}) =>
     faultsOf(TrainingRunConfig, { experiment, training, advanced });

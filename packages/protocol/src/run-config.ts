@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { contradictions } from "./contradictions.ts";
+import { LARGEST_REWARD } from "./sample-limits.ts";
 
 /**
  * The run configurations of `configs/eval/*.toml` and `configs/training/*.toml`: names, defaults and rules. The CLI
@@ -66,6 +67,15 @@ export type ExperimentConfig = z.infer<typeof ExperimentConfig>;
 
 const timeoutSeconds = z.number().positive().max(86_400);
 
+/** A reward to compare with. */
+const reward = z.number().min(-LARGEST_REWARD).max(LARGEST_REWARD);
+
+/** What a term of the objective counts. One that is larger drowns all others, and in the end overflows 32 bits. */
+const coefficient = z.number().min(0).max(1000);
+
+/** So large a bound is none; one that is larger would overflow. */
+const NO_BOUND = 1e9;
+
 export const EvaluationSettings = z.strictObject({
   /** The first `limit` rows; without it a random tenth of the rows, at least one. */
   limit: z.int().min(1).optional(),
@@ -74,7 +84,7 @@ export const EvaluationSettings = z.strictObject({
   /** Rows in flight. */
   batch_size: z.int().min(1).max(1024).default(8),
   /** Smallest reward that counts as a pass. */
-  pass_threshold: z.number().default(1),
+  pass_threshold: reward.default(1),
   agent_workflow_timeout_s: timeoutSeconds.default(450),
   grader_timeout_s: timeoutSeconds.default(150),
 });
@@ -116,7 +126,7 @@ export type CheckpointSettings = z.infer<typeof CheckpointSettings>;
 
 /** Smallest and largest reward that the grader may give; anything else is a failure of the grader. */
 const rewardRange = z
-  .tuple([z.number(), z.number()])
+  .tuple([reward, reward])
   .refine(([low, high]) => low < high, "must be [lowest, highest]");
 
 /** What `[advanced]` of an evaluation takes. */
@@ -148,11 +158,9 @@ export const TrainingAdvanced = z.strictObject({
   // What is trained, and where.
   method: z.enum(["lora", "full"]).default("lora"),
   lora_rank: z.int().min(1).max(512).default(32),
-  lora_alpha: z.number().positive().default(32),
+  lora_alpha: z.number().positive().max(65_536).default(32),
   /** Address of a trainer that speaks the Tinker wire, or `embedded`; without it the platform's own choice. */
-  trainer: z
-    .union([z.literal("embedded"), webAddress], "must be embedded or an http(s) address")
-    .optional(),
+  trainer: z.union([z.literal("embedded"), webAddress], "must be embedded or an http(s) address").optional(),
   /** Secret of `[secrets].required` that holds the trainer's API key. */
   trainer_api_key: SecretName.optional(),
   /** How the trainer adds up losses, where that cannot be measured: a sum, or an average of one kind. */
@@ -173,28 +181,28 @@ export const TrainingAdvanced = z.strictObject({
   loss: z.enum(["ppo", "importance_sampling", "cispo", "gspo"]).default("ppo"),
   /** Distance of the ratio's bounds from 1; without them 0.2 and 0.28, and 0.0003 and 0.0004 for gspo. */
   clip_low: z.number().min(0).max(1).optional(),
-  clip_high: z.number().min(0).optional(),
+  clip_high: z.number().min(0).max(NO_BOUND).optional(),
   aggregation: z.enum(["token_mean", "sequence_mean", "dr_grpo"]).default("token_mean"),
   /** What is done where trainer and sampler disagree about a token's probability; it is reported in any case. */
   correction: z.enum(["none", "token_truncate", "token_mask", "sequence_mask"]).default("token_truncate"),
-  correction_cap: z.number().min(1).default(2),
+  correction_cap: z.number().min(1).max(NO_BOUND).default(2),
   /** Weight of the KL divergence to the model that training began with; 0 switches it off. */
-  kl_coef: z.number().min(0).default(0),
+  kl_coef: coefficient.default(0),
   kl_estimator: z.enum(["k1", "k3"]).default("k3"),
   /** Model whose log probabilities the policy is rewarded for, token by token (on-policy distillation). */
   teacher_model: z.string().min(1).optional(),
-  teacher_coef: z.number().min(0).default(1),
+  teacher_coef: coefficient.default(1),
   /** What the grader's rewards count beside the teacher; 0 distils only. */
-  reward_coef: z.number().min(0).default(1),
-  entropy_coef: z.number().min(0).default(0),
+  reward_coef: coefficient.default(1),
+  entropy_coef: coefficient.default(0),
   /** Tokens before `max_response_length` in which a soft penalty grows from 0 to 1; 0 switches it off. */
   overlong_cache: z.int().min(0).default(0),
 
   // The optimiser.
   lr_schedule: z.enum(["constant", "linear", "cosine"]).default("constant"),
   warmup_steps: z.int().min(0).default(0),
-  grad_clip_norm: z.number().min(0).default(1),
-  weight_decay: z.number().min(0).default(0),
+  grad_clip_norm: z.number().min(0).max(NO_BOUND).default(1),
+  weight_decay: z.number().min(0).max(100).default(0),
 
   // The loop.
   /** Ends the run after so many steps, whatever `total_epochs` says. */
@@ -226,7 +234,7 @@ export const TrainingAdvanced = z.strictObject({
   /** Ends the run after so many validations in a row without a better reward; 0 switches it off. */
   early_stop_patience: z.int().min(0).default(0),
   /** Ends the run when a validation reaches this mean reward. */
-  early_stop_reward: z.number().optional(),
+  early_stop_reward: reward.optional(),
 
   // Where else the curves go. Never able to stop a run.
   /** Weights & Biases project; its key is the secret WANDB_API_KEY. */

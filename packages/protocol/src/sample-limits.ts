@@ -8,7 +8,7 @@ const MAX_NAME_LENGTH = 128;
 /** Its square, a million times, is still a number. */
 const LARGEST_METRIC = 1e100;
 /** Rewards become gradients in 32 bits. */
-const LARGEST_REWARD = 1e9;
+export const LARGEST_REWARD = 1e9;
 
 /** What is wrong with the metrics of a rollout, as a sentence; undefined where nothing is. */
 export function metricsFault(metrics: Readonly<Record<string, number | null>>): string | undefined {

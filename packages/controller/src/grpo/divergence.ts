@@ -12,19 +12,6 @@ const LOWER_THE_RATE =
   "Lower [training].lr, keep [advanced].grad_clip_norm above 0, and begin with an earlier checkpoint as model_path; " +
   "those that the run has kept are whole.";
 
-/** @throws OsmosisError `RUN_FAILED` where an advantage is not finite. */
-export function requireFiniteAdvantages(data_B: readonly Datum[]): void {
-  const found = data_B.flatMap(({ advantages_T }) => advantages_T.filter((value) => !Number.isFinite(value)));
-  if (found.length === 0) return;
-  throw new OsmosisError(
-    "RUN_FAILED",
-    `An advantage is ${found[0]}: rewards, or [advanced].reward_coef, are too large.`,
-    {
-      hint: "Let the grader give rewards of a small scale, such as 0 to 1; [advanced].reward_range refuses others.",
-    },
-  );
-}
-
 /**
  * @param whose - "the model", "the teacher" or "the reference"
  * @throws OsmosisError `RUN_FAILED` where the log probability of a token that counts is not finite.

@@ -2,7 +2,7 @@ import type { Datum, ForwardBackwardResult, Scorer, TrainableModel } from "@osmo
 import type { TrainingRunConfig } from "@osmosis/protocol";
 import type { RunPorts } from "../run-ports.ts";
 import type { TrainingBatch } from "./batch.ts";
-import { requireFiniteAdvantages, requireFiniteLogprobs, requireUsable } from "./divergence.ts";
+import { requireFiniteLogprobs, requireUsable } from "./divergence.ts";
 import { finite } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { linearData, nativeLoss, objectiveOf } from "./objective.ts";
@@ -26,7 +26,7 @@ export type UpdateOptions = {
 /**
  * One gradient over the whole batch and one step of the optimiser; neither when there is nothing to learn from.
  *
- * @throws OsmosisError `RUN_FAILED` when rewards or log probabilities are not finite, before or after the update.
+ * @throws OsmosisError `RUN_FAILED` when log probabilities are not finite, before or after the update.
  */
 export async function update(
   batch: TrainingBatch,
@@ -43,7 +43,6 @@ export async function update(
     "train/overlong_penalty": batch.overlongPenalty,
   };
   if (batch.data_B.length === 0) return finite({ ...counts, "train/updated": 0 });
-  requireFiniteAdvantages(batch.data_B);
   const learned = await addGradient(batch, options);
   const { gradNorm, updated } = await model.optimStep({
     learningRate,
