@@ -104,6 +104,23 @@ test("a checkpoint is downloaded whole, and its folder is not replaced by itself
   expect(await readFile(join(folder, "thesis.tex"), "utf8")).toBe("years of work");
 });
 
+test("the current folder, or one around it, is not replaced, even where it is empty", async () => {
+  const around = join(workspace, ".osmosis/models");
+  const inside = join(around, "inside");
+  await mkdir(inside, { recursive: true });
+  for (const output of [".", "..", around]) {
+    const ran = await platform.run(
+      ["model", "download", `${run}-step-1`, "-o", output, "--overwrite", "--json"],
+      { cwd: inside },
+    );
+    expect(errorOf(ran)).toMatchObject({
+      code: "CONFLICT",
+      message: expect.stringContaining("You are inside of"),
+    });
+  }
+  expect(await readdir(around)).toEqual(["inside"]);
+});
+
 test("a download that was interrupted goes on at the next call", async () => {
   const folder = join(platform.folder, "models/second");
   const file = join(`${folder}.partial`, "adapter_model.safetensors.partial");
@@ -155,6 +172,11 @@ test("what the file system refuses is told with its path, and is no fault of osm
     message: expect.stringContaining(join(platform.folder, "file")),
     hint: "Check the path.",
   });
+  // Where the system allows no folder at all.
+  if (process.platform === "linux") {
+    const nowhere = await download([`${run}-step-1`, "-o", "/proc/models/first"]);
+    expect(errorOf(nowhere)).toMatchObject({ code: "STORAGE", hint: "Check the path." });
+  }
 });
 
 test("bytes that are damaged on the platform are not taken for the checkpoint", async () => {

@@ -1,10 +1,11 @@
-import { mkdir, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
+import { readdir, realpath, rename, rm, rmdir, stat } from "node:fs/promises";
+import { basename, dirname, isAbsolute, join, relative, resolve } from "node:path";
 import { modelRoutes, OsmosisError } from "@osmosis/protocol";
 import type { z } from "zod";
 import type { Context } from "../context.ts";
 import { formatBytes } from "../output/format.ts";
 import type { Field, OperationResult } from "../output/result.ts";
+import { makeFolder } from "../output/target-folder.ts";
 import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
 import { downloadFile, sha256Of } from "./file-download.ts";
@@ -23,7 +24,7 @@ type Model = z.infer<typeof modelRoutes.get.response>;
  * the folder appears when each of them is complete and has the SHA-256 that the platform names. With `merge` the base
  * model comes, too, and the folder is a whole model.
  *
- * @throws OsmosisError `CONFLICT` when the folder exists, `NOT_FOUND`, `NETWORK`, `STORAGE`.
+ * @throws OsmosisError `CONFLICT` when the folder exists or is around the current one, `NOT_FOUND`, `NETWORK`, `STORAGE`.
  */
 export async function downloadModel(
   context: Context,
@@ -43,7 +44,7 @@ export async function downloadModel(
     );
   }
   const folder = resolve(context.io.cwd, options.output ?? model.model_name);
-  await refuseOccupied(folder, options.overwrite === true);
+  await refuseOccupied(folder, { cwd: context.io.cwd, overwrite: options.overwrite === true });
   const partial = `${folder}.partial`;
   // A whole model has nothing beneath it.
   const isMerged = options.merge === true && model.method === "lora";
@@ -108,7 +109,7 @@ async function fetchFiles(
   session: WorkspaceSession,
   { model, wanted, folder }: { model: Model; wanted: readonly Wanted[]; folder: string },
 ): Promise<void> {
-  await mkdir(folder, { recursive: true });
+  await makeFolder(folder);
   const progress = context.progress();
   const total = wanted.reduce((sum, file) => sum + file.size_bytes, 0);
   let before = 0;
@@ -196,9 +197,17 @@ function refusal(status: number, name: string): OsmosisError {
 /** What a model's folder holds; a folder with anything else in it is not replaced. */
 const MODEL_FILE = /\.(json|safetensors|jinja|txt|model)$/;
 
-async function refuseOccupied(folder: string, overwrite: boolean): Promise<void> {
+async function refuseOccupied(
+  folder: string,
+  { cwd, overwrite }: { readonly cwd: string; readonly overwrite: boolean },
+): Promise<void> {
   const found = await stat(folder).catch(() => undefined);
   if (found === undefined) return;
+  if (await isAround(cwd, folder)) {
+    throw new OsmosisError("CONFLICT", `You are inside of ${folder}, which the model would replace.`, {
+      hint: "Name a new folder with -o, such as ./model.",
+    });
+  }
   if (!found.isDirectory()) {
     throw new OsmosisError("CONFLICT", `${folder} is a file, not a folder.`, {
       hint: "Name another folder with -o.",
@@ -217,8 +226,14 @@ async function refuseOccupied(folder: string, overwrite: boolean): Promise<void>
   });
 }
 
+/** Whether the folder is the other one, or one around it. */
+async function isAround(inner: string, folder: string): Promise<boolean> {
+  const way = relative(await realpath(folder), await realpath(inner));
+  return way !== ".." && !way.startsWith("../") && !isAbsolute(way);
+}
+
 async function putInPlace(partial: string, folder: string): Promise<void> {
-  await mkdir(dirname(folder), { recursive: true });
+  await makeFolder(dirname(folder));
   const former = `${folder}.replaced`;
   await rm(former, { recursive: true, force: true });
   const isEmpty = await rmdir(folder).then(

@@ -1,9 +1,10 @@
 import { createHash, type Hash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { mkdir, open, rename, rm, stat, truncate } from "node:fs/promises";
+import { open, rename, rm, stat, truncate } from "node:fs/promises";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { errorMessage, OsmosisError } from "@osmosis/protocol";
+import { makeFolder } from "../output/target-folder.ts";
 
 /** A file of a hub or of the platform. */
 export type RemoteFile = {
@@ -41,7 +42,7 @@ export async function downloadFile(file: RemoteFile, path: string, download: Dow
     if (file.sha256 === undefined || (await sha256Of(path)) === file.sha256) return;
     await rm(path, { force: true });
   }
-  await mkdir(dirname(path), { recursive: true });
+  await makeFolder(dirname(path));
   let wasDamaged = false;
   for (let attempt = 1; ; attempt++) {
     const before = (await sizeOf(partialOf(path))) ?? 0;

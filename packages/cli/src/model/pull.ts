@@ -1,4 +1,4 @@
-import { mkdir, readFile, rm, stat, statfs } from "node:fs/promises";
+import { readFile, rm, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { errorMessage, OsmosisError } from "@osmosis/protocol";
 import { z } from "zod";
@@ -6,6 +6,7 @@ import type { Context } from "../context.ts";
 import { UsageError } from "../output/failure.ts";
 import { formatBytes } from "../output/format.ts";
 import type { OperationResult } from "../output/result.ts";
+import { makeFolder } from "../output/target-folder.ts";
 import { openSession } from "../platform/session.ts";
 import { isSafe } from "../platform/url.ts";
 import { downloadFile, type RemoteFile } from "./file-download.ts";
@@ -156,7 +157,7 @@ async function listFiles(
 
 /** @throws OsmosisError `STORAGE` when what is still to come is more than the disk has room for. */
 async function requireRoom(id: string, folder: string, files: readonly HubFile[]): Promise<void> {
-  await mkdir(folder, { recursive: true });
+  await makeFolder(folder);
   let missing = 0;
   for (const { name, size } of files) {
     const path = join(folder, name);

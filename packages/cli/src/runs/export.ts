@@ -1,5 +1,5 @@
 import { createWriteStream } from "node:fs";
-import { mkdir, rename, rm } from "node:fs/promises";
+import { rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -16,6 +16,7 @@ import { isFileError } from "../output/failure.ts";
 import { formatBytes, formatCount } from "../output/format.ts";
 import type { OperationResult } from "../output/result.ts";
 import { targetFile } from "../output/target-file.ts";
+import { makeFolder } from "../output/target-folder.ts";
 import { openWorkspaceSession, workspaceStream } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
 import type { RunKind } from "./kind.ts";
@@ -46,7 +47,7 @@ export async function exportRun(
   );
   const rows = Number(response.headers.get(EXPORT_ROWS_HEADER));
   const partial = `${path}.partial-${io.processId}`;
-  await mkdir(dirname(path), { recursive: true });
+  await makeFolder(dirname(path));
   const progress = context.progress();
   let bytes = 0;
   let lines = 0;

@@ -1,6 +1,7 @@
-import { mkdir, open, rm, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { open, rm } from "node:fs/promises";
+import { join } from "node:path";
 import { errorMessage, OsmosisError } from "@osmosis/protocol";
+import { makeFolder } from "../output/target-folder.ts";
 
 const REMEDIES: Readonly<Record<string, string>> = {
   ENOSPC: "The disk is full: free some space, or choose another folder with --data.",
@@ -8,6 +9,7 @@ const REMEDIES: Readonly<Record<string, string>> = {
   EROFS: "The file system is read-only: choose a folder that can be written with --data.",
   EACCES: "You may not write there: change the folder's owner, or choose another with --data.",
   EPERM: "You may not write there: change the folder's owner, or choose another with --data.",
+  ENOENT: "No folder can be made there: choose another one with --data.",
   ENOTDIR: "A part of this path is a file: choose another folder with --data.",
   EEXIST: "This path is a file: choose another folder with --data.",
 };
@@ -21,7 +23,7 @@ const PROBE_BYTES = 64 * 1024;
  */
 export async function prepareDataFolder(folder: string): Promise<void> {
   try {
-    await makeFolder(join(folder, "logs"));
+    await makeFolder(join(folder, "logs"), 0o700);
     const probe = join(folder, ".write-probe");
     try {
       const file = await open(probe, "w");
@@ -44,21 +46,5 @@ export async function prepareDataFolder(folder: string): Promise<void> {
         cause: error,
       },
     );
-  }
-}
-
-/**
- * As a recursive `mkdir`, which on a read-only disk says that the parent does not exist. One level at a time the
- * operating system gives the true reason.
- */
-async function makeFolder(path: string): Promise<void> {
-  try {
-    await mkdir(path, { mode: 0o700 });
-  } catch (error) {
-    const code = error instanceof Error && "code" in error ? error.code : undefined;
-    if (code === "EEXIST" && (await stat(path)).isDirectory()) return;
-    if (code !== "ENOENT" || dirname(path) === path) throw error;
-    await makeFolder(dirname(path));
-    await mkdir(path, { mode: 0o700 });
   }
 }
