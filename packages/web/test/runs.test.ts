@@ -197,6 +197,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
       /^60\.0 % n = 5, T = 0\.7 95 % interval [\d.]+ to [\d.]+ % a pass is a reward of 1 or more$/,
     );
     expect(await fact(page, "Mean reward")).toMatch(/^0\.75 over 4 graded 95 % interval/);
+    await page.getByText("In 1 of 4 graded rollouts the model answered no call").waitFor();
     expect(await page.getByRole("row", { name: "turns" }).innerText()).toMatch(/turns\s+1\s+n = 4/);
     expect(await page.getByRole("row", { name: "agent" }).innerText()).toMatch(/agent\s+1\s+20\.0 %\s+show/);
     await page.getByRole("row", { name: "agent" }).getByRole("link", { name: "show" }).click();
@@ -264,7 +265,9 @@ function metricsOf(step: number, share: number): Record<string, number> {
 }
 
 async function record(run: WorkerRun): Promise<void> {
-  const graded = [1, 1, 1, 0].map((reward, row_index) => testRollout({ reward, row_index }));
+  const graded = [1, 1, 1, 0].map((reward, row_index) =>
+    testRollout({ reward, row_index, model_calls: reward }),
+  );
   const failed = testRollout({ outcome: "agent", reward: null, error: "Error: boom", sample_index: 1 });
   await run.record(...graded, failed);
 }

@@ -35,6 +35,7 @@ export function evalFields(run: EvalRun): Field[] {
     ["Rows", `${formatCount(results.sampled_rows)} of ${formatCount(results.total_dataset_rows)}`],
     ["Outcomes", outcomeText(results.outcomes)],
     ["Tokens", formatCount(results.total_tokens)],
+    ...results.warnings.map((warning): Field => ["Warning", warning]),
     ["View", run.platform_url],
   ];
 }

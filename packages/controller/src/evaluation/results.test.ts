@@ -13,7 +13,7 @@ function rollout(
   reward: number | null,
   outcome: RolloutOutcome = "ok",
 ): EvaluatedRollout {
-  const tokens = { prompt_tokens: 10, completion_tokens: 5 };
+  const tokens = { prompt_tokens: 10, completion_tokens: 5, model_calls: 1 };
   return { row_index: row, sample_index: sample, outcome, reward, ...tokens, metrics: {} };
 }
 
@@ -31,6 +31,18 @@ test("what a grader told beside the reward is averaged over the graded rollouts 
     ["turns", { mean: 4, n: 1 }],
   ]);
   expect(evaluationResults([], facts).components).toEqual({});
+});
+
+test("rewards that no answer of the model stands behind are told, of graded rollouts only", () => {
+  const silent = (row: number, reward: number | null, outcome: RolloutOutcome = "ok") => ({
+    ...rollout(row, 0, reward, outcome),
+    model_calls: 0,
+  });
+  const warningsOf = (...rollouts: EvaluatedRollout[]) => evaluationResults(rollouts, facts).warnings;
+  expect(warningsOf(silent(0, 1), silent(1, 0), rollout(2, 0, 1))).toEqual([
+    expect.stringMatching(/^In 2 of 3 graded rollouts the model answered no call/),
+  ]);
+  expect(warningsOf(rollout(0, 0, 1), silent(1, null, "agent"), silent(2, null, "provider"))).toEqual([]);
 });
 
 test("results follow the counting rules, whatever the order of the rollouts", () => {

@@ -6,7 +6,14 @@ import type { Clustered } from "./statistics.ts";
 /** The part of a rollout record that statistics read. */
 export type EvaluatedRollout = Pick<
   RolloutRecord,
-  "row_index" | "sample_index" | "outcome" | "reward" | "prompt_tokens" | "completion_tokens" | "metrics"
+  | "row_index"
+  | "sample_index"
+  | "outcome"
+  | "reward"
+  | "prompt_tokens"
+  | "completion_tokens"
+  | "model_calls"
+  | "metrics"
 >;
 
 export type EvaluationFacts = {
@@ -82,10 +89,31 @@ export function evaluationResults(
             ...passAtKByRow(counted, passes),
           },
     components: componentsOf(counted),
+    warnings: warningsOf(counted),
   };
 }
 
+/** An agent that works without the model is a mistake more often than a plan, and its rewards look like any others. */
+function warningsOf(rollouts: readonly EvaluatedRollout[]): string[] {
+  const graded = rollouts.filter(({ reward }) => reward !== null);
+  const silent = graded.filter(({ model_calls }) => model_calls === 0).length;
+  if (silent === 0) return [];
+  return [
+    `In ${silent} of ${graded.length} graded rollouts the model answered no call, so their rewards say nothing about it: ` +
+      "the workflow does not call the model that it is given, or each of its calls was refused.",
+  ];
+}
+
 function componentsOf(rollouts: readonly EvaluatedRollout[]): EvalResults["components"] {
+  return Object.fromEntries(
+    [...metricValues(rollouts)].map(([name, given]) => [name, { mean: mean(given), n: given.length }]),
+  );
+}
+
+/** What workflow or grader gave beside the reward, by name: a value of each rewarded rollout that has it. */
+export function metricValues(
+  rollouts: readonly Pick<RolloutRecord, "reward" | "metrics">[],
+): ReadonlyMap<string, readonly number[]> {
   const values = new Map<string, number[]>();
   for (const { reward, metrics } of rollouts) {
     if (reward === null) continue;
@@ -95,9 +123,7 @@ function componentsOf(rollouts: readonly EvaluatedRollout[]): EvalResults["compo
       else known.push(value);
     }
   }
-  return Object.fromEntries(
-    [...values].map(([name, given]) => [name, { mean: mean(given), n: given.length }]),
-  );
+  return values;
 }
 
 function scoreInterval(rewards: Clustered): EvalResults["score_ci"] {

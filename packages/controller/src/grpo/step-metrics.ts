@@ -1,4 +1,5 @@
 import type { RolloutOutcome, RolloutRecord } from "@osmosis/protocol";
+import { metricValues } from "../evaluation/results.ts";
 import { finite, rolloutMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { isAllSame } from "./step-plan.ts";
@@ -73,17 +74,8 @@ function selectionMetrics({ first_P, refill_P, trained_P, wanted }: TakenStep): 
 
 /** The numbers that a grader gave beside the reward; over the rewarded rollouts that have them. */
 function componentMetrics(rollouts: readonly RolloutRecord[]): Record<string, number> {
-  const values = new Map<string, number[]>();
-  for (const { reward, metrics } of rollouts) {
-    if (reward === null) continue;
-    for (const [name, value] of Object.entries(metrics)) {
-      const known = values.get(name);
-      if (known === undefined) values.set(name, [value]);
-      else known.push(value);
-    }
-  }
   return Object.fromEntries(
-    [...values].flatMap(([name, given]) => {
+    [...metricValues(rollouts)].flatMap(([name, given]) => {
       const average = mean(given);
       return [
         [`rollout/component/${name}/mean`, average],

@@ -66,6 +66,8 @@ export const EvalResults = z.object({
   reward_stats: RewardStats.nullable(),
   /** Means of what workflow or grader gave beside the reward, by name; each over the `n` graded rollouts that have it. */
   components: z.record(z.string(), z.object({ mean: z.number(), n: z.int() })).default({}),
+  /** Why the numbers may not mean what they seem to, in sentences. */
+  warnings: z.array(z.string()).default([]),
 });
 export type EvalResults = z.infer<typeof EvalResults>;
 

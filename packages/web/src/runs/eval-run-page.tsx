@@ -146,6 +146,11 @@ function Overview(props: {
           </Fact>
         )}
       </Facts>
+      {results.warnings.map((warning) => (
+        <p key={warning} role="status" className="problem">
+          {warning}
+        </p>
+      ))}
       <Components of={results.components} />
       <Outcomes run={run} results={results} />
     </>

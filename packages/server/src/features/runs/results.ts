@@ -19,6 +19,7 @@ export async function resultsOf(db: Kysely<Tables>, runId: string): Promise<Eval
       "reward",
       "prompt_tokens",
       "completion_tokens",
+      "model_calls",
       "metrics",
     ])
     .where("run_id", "=", runId)

@@ -288,9 +288,10 @@ withDatabaseLocation("runs", (locate) => {
         temperature: 0,
         components: { turns: { mean: 1.5, n: 2 } },
       });
+      expect(results?.warnings).toEqual([]);
       await run.record(
         testRollout({ row_index: 1, sample_index: 1 }),
-        testRollout({ row_index: 2, sample_index: 0 }),
+        testRollout({ row_index: 2, sample_index: 0, model_calls: 0 }),
         testRollout({ row_index: 2, sample_index: 1 }),
       );
       await run.finish();
@@ -304,7 +305,10 @@ withDatabaseLocation("runs", (locate) => {
       const { eval_runs } = await workspace.client.call(evalRoutes.list, { query: {} });
       expect(eval_runs.find((one) => one.id === id)).toMatchObject({
         status: "finished",
-        results: { passed: 4 },
+        results: {
+          passed: 4,
+          warnings: [expect.stringMatching(/^In 1 of 5 graded rollouts the model answered no call/)],
+        },
       });
     });
 
