@@ -184,6 +184,21 @@ describe("a trainer", () => {
   });
 });
 
+test("a trainer that refuses to sample ends the run with its words, and no agent is blamed for it", async () => {
+  door.mood = "speechless";
+  const end = await endOf(await submit("refuses-to-sample", { url: door.url }));
+  door.mood = "open";
+  expect(end).toMatchObject({
+    status: "failed",
+    error: expect.stringMatching(
+      /^None of the 8 rollouts has a reward\. Most often \(8\) they ended with provider: .*refused \/asample \(400\): sampling is switched off/,
+    ),
+    outcomes: Array(8).fill("provider"),
+    rewards: [],
+    kept: [],
+  });
+}, 120_000);
+
 test("a trainer that goes away in the middle of a run ends it with the reason; what it has is kept, and the next run goes on from it", async () => {
   const name = await submit("goes-away", { url: door.url, steps: 40 });
   await until("two steps are committed", async () => (await stepsOf(name)) >= 2);

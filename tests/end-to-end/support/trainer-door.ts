@@ -2,7 +2,7 @@ import { createServer, request as httpRequest, type IncomingMessage, type Server
 import type { AddressInfo } from "node:net";
 import { until } from "./until.ts";
 
-export type Mood = "open" | "html" | "broken" | "silent" | "shut";
+export type Mood = "open" | "html" | "broken" | "silent" | "shut" | "speechless";
 export type Door = AsyncDisposable & {
   readonly url: string;
   /** How it answers from now on. */
@@ -23,8 +23,10 @@ export async function startDoor(target: string, mood: Mood = "open"): Promise<Do
     request.on("error", () => {});
     if (made.mood === "shut") return void request.socket.destroy();
     if (made.mood === "silent") return void request.resume();
-    if (made.mood === "open") return void pass(request, response, target);
+    if (made.mood === "open" || (made.mood === "speechless" && !path.endsWith("/asample")))
+      return void pass(request, response, target);
     request.resume();
+    if (made.mood === "speechless") return void response.writeHead(400).end("sampling is switched off");
     if (made.mood === "broken") return void response.writeHead(500).end("out of memory");
     response
       .writeHead(200, { "content-type": "text/html" })
