@@ -58,12 +58,22 @@ test("a folder of links, as the cache of a hub has, is imported with what they l
   expect(lastJson(imported.stdout)).toMatchObject({ resource: { model_name: "my/linked", sent_bytes: 0 } });
 }, 60_000);
 
-test("a name that is taken is replaced with --overwrite only", async () => {
-  const argv = ["model", "import", join(ENGINE, "models/tiny-agent"), "--name", "my/twice", "--json"];
-  expect((await platform.run(argv)).code).toBe(0);
-  const again = await platform.run(argv);
-  expect(errorOf(again)).toMatchObject({ code: "CONFLICT", hint: expect.stringContaining("--overwrite") });
-  expect((await platform.run([...argv, "--overwrite"])).code).toBe(0);
+test("a name that is taken by another model is replaced with --overwrite only; the same model may be imported again", async () => {
+  const importAs = (source: string) => [
+    "model",
+    "import",
+    join(ENGINE, source),
+    "--name",
+    "my/twice",
+    "--json",
+  ];
+  const same = importAs("models/tiny-agent");
+  expect((await platform.run(same)).code).toBe(0);
+  expect((await platform.run(same)).code).toBe(0);
+  const other = importAs("fixtures/gguf/llama.gguf");
+  const refused = await platform.run(other);
+  expect(errorOf(refused)).toMatchObject({ code: "CONFLICT", hint: expect.stringContaining("--overwrite") });
+  expect((await platform.run([...other, "--overwrite"])).code).toBe(0);
 }, 60_000);
 
 test("what is no model is refused here, with what is wrong", async () => {

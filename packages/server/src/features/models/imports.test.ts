@@ -5,7 +5,9 @@ import { createClient, modelRoutes, OsmosisError, type Client, type ModelFile } 
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createTestWorkspace } from "../../testing-workspace.ts";
 import { startTestServer, type TestServer } from "../../testing.ts";
+import type { BlobStore } from "../../blobs/blob-store.ts";
 import { registerBaseModels } from "./base-models.ts";
+import { createModelImports } from "./imports.ts";
 
 let server: TestServer;
 let client: Client;
@@ -128,22 +130,77 @@ test("a name is replaced only when that is asked for, and never one that ships w
   const files = otherModel(5);
   await send("acme/five", files);
   const { id } = await finish("acme/five", files);
-  expect(await refusal(start("acme/five", files))).toMatchObject({ code: "CONFLICT" });
-  expect((await finish("acme/five", files, { overwrite: true })).id).toBe(id);
+  const others = otherModel(8);
+  expect(await refusal(start("acme/five", others))).toMatchObject({ code: "CONFLICT" });
+  const fewer = new Map([...files].filter(([name]) => name !== "tokenizer_config.json"));
+  fewer.set("tokenizer_config.json", Buffer.from("{}"));
+  expect(await refusal(finish("acme/five", fewer))).toMatchObject({ code: "CONFLICT" });
+  await send("acme/other", others);
+  expect((await finish("acme/five", others, { overwrite: true })).id).toBe(id);
   expect((await refusal(start("osmosis/tiny-agent", files))).message).toContain("osmosis/");
   expect((await refusal(start("openai/gpt-5", files))).message).toContain("openai/");
 });
 
 test("of two who bring a model under one name at the same moment the second is refused", async () => {
-  const files = otherModel(7);
-  await send("acme/twice", files);
-  const results = await Promise.allSettled([finish("acme/twice", files), finish("acme/twice", files)]);
+  const [one, other] = [otherModel(7), otherModel(9)];
+  await send("acme/one-of-them", one);
+  await send("acme/the-other", other);
+  const results = await Promise.allSettled([finish("acme/twice", one), finish("acme/twice", other)]);
   expect(results.map(({ status }) => status).toSorted()).toEqual(["fulfilled", "rejected"]);
   expect(results.find((one) => one.status === "rejected")?.reason).toMatchObject({
     code: "CONFLICT",
     message: "There is a base model named acme/twice already.",
   });
 });
+
+test("whoever registers a model once more, because no answer came, gets the same answer, and has nothing to send", async () => {
+  const files = otherModel(10);
+  await send("acme/again", files);
+  const first = await finish("acme/again", files);
+  expect(await start("acme/again", files)).toEqual({ uploads: [] });
+  const third = await finish("acme/again", new Map([...files].toReversed()));
+  expect(third).toMatchObject({ id: first.id, created_at: first.created_at });
+  const friend = await server.platform.accounts.tokens.mint({
+    userId: (await addUser()).id,
+    kind: "personal",
+    name: "test",
+    lifetimeDays: 1,
+  });
+  const headers = () => ({ authorization: `Bearer ${friend.token}` });
+  const another = createClient({ baseUrl: server.url, fetch, headers });
+  const body = { model_name: "acme/again", files: described(files) };
+  expect((await refusal(another.call(modelRoutes.import, { body }))).message).toContain("not yours to replace");
+});
+
+test("whoever registers while the files are still put together waits for them, and finds no half of their parts", async () => {
+  const files = otherModel(11);
+  await send("acme/still", files);
+  const firstHasEnded = Promise.withResolvers<void>();
+  const begun = new Set<string>();
+  const { platform } = server;
+  const blobs: BlobStore = {
+    ...platform.blobs,
+    async compose(key, parts) {
+      // Who puts the same parts together a second time does so when the first has removed them.
+      const [part = ""] = parts;
+      if (begun.has(part)) await firstHasEnded.promise;
+      begun.add(part);
+      return await platform.blobs.compose(key, parts);
+    },
+  };
+  const imports = createModelImports({ ...platform, blobs });
+  const request = { model_name: "acme/still", files: described(files), overwrite: false };
+  const [first, second] = [1, 2].map(() => imports.finish(platform.owner, request));
+  await first;
+  firstHasEnded.resolve();
+  expect((await second)?.id).toBe((await first)?.id);
+});
+
+async function addUser(): Promise<{ id: string }> {
+  const user = { id: "friend", name: "Friend", email: "friend@example.com", email_verified: true };
+  await server.platform.db.insertInto("users").values(user).execute();
+  return user;
+}
 
 test("what is no model is refused before anything is sent", async () => {
   const without = new Map([...model].filter(([name]) => name !== "tokenizer.json"));

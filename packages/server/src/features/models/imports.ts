@@ -33,11 +33,14 @@ const PART_BYTES = 32 * 1024 * 1024;
  */
 export function createModelImports(parts: ImportParts) {
   const { db, blobs, blobUrls, now } = parts;
+  /** By SHA-256, the last of those who make the file of its parts: who comes meanwhile finds the file, not half of its parts. */
+  const assembling = new Map<string, Promise<void>>();
 
   return {
     /** @throws {OsmosisError} VALIDATION for what cannot be a model; CONFLICT for a name that is taken. */
     async start(user: User, request: ImportRequest): Promise<{ uploads: { name: string; upload: UploadInfo }[] }> {
-      await checkRequest(parts, user, request);
+      checkRequest(request);
+      await refuseTakenName(db, user, request);
       const uploads = [];
       for (const file of request.files) {
         const found = await blobs.stat(fileKey(file));
@@ -47,13 +50,14 @@ export function createModelImports(parts: ImportParts) {
     },
 
     /**
-     * Registers the model.
+     * Registers the model. Whoever registered it, and has not heard of it, may do so again.
      *
      * @throws {OsmosisError} as `start`; VALIDATION when files are missing, are not what was announced, or are no model
      * that can be trained.
      */
     async finish(user: User, request: ImportRequest): Promise<BaseModel> {
-      await checkRequest(parts, user, request);
+      checkRequest(request);
+      await refuseTakenName(db, user, request);
       for (const file of request.files) await assemble(file);
       const parameters = await countParameters(request.files);
       await checkConfig(request.files);
@@ -110,8 +114,19 @@ export function createModelImports(parts: ImportParts) {
     };
   }
 
-  /** Makes one blob of a file's parts, under its SHA-256 only when that is what it has. */
   async function assemble(file: ModelFile): Promise<void> {
+    const former = assembling.get(file.sha256)?.catch(() => {});
+    const own = Promise.resolve(former).then(() => makeWhole(file));
+    assembling.set(file.sha256, own);
+    try {
+      await own;
+    } finally {
+      if (assembling.get(file.sha256) === own) assembling.delete(file.sha256);
+    }
+  }
+
+  /** Makes one blob of a file's parts, under its SHA-256 only when that is what it has. */
+  async function makeWhole(file: ModelFile): Promise<void> {
     const found = await blobs.stat(fileKey(file));
     if (found?.sizeBytes === file.size_bytes) return;
     const keys = partSizes(file).map((_size, index) => partKey(file, index));
@@ -183,8 +198,8 @@ const Tensors = z.record(z.string(), z.object({ shape: z.array(z.int().nonnegati
 /** The owner of names like `osmosis/tiny-agent`. */
 const SHIPPED = "osmosis";
 
-async function checkRequest({ db }: ImportParts, user: User, request: ImportRequest): Promise<void> {
-  const { model_name: name, files } = request;
+/** @throws {OsmosisError} VALIDATION. */
+function checkRequest({ model_name: name, files }: ImportRequest): void {
   const owner = name.slice(0, name.indexOf("/"));
   if (owner === SHIPPED || PROVIDER_NAMES.includes(owner)) {
     throw new OsmosisError("VALIDATION", `Names of models cannot begin with ${owner}/ here: it names others.`, {
@@ -206,14 +221,13 @@ async function checkRequest({ db }: ImportParts, user: User, request: ImportRequ
   }
   const large = files.find((file) => !file.name.endsWith(".safetensors") && file.size_bytes > MAX_JSON_BYTES);
   if (large !== undefined) throw refused(large, `it has ${large.size_bytes} bytes`);
-  await refuseTakenName(db, user, request);
 }
 
-/** @throws {OsmosisError} CONFLICT. */
+/** @throws {OsmosisError} CONFLICT, unless the name has the same files already, from the same person. */
 async function refuseTakenName(
   db: Kysely<Tables>,
   user: User,
-  { model_name: name, overwrite }: ImportRequest,
+  { model_name: name, files, overwrite }: ImportRequest,
 ): Promise<void> {
   const existing = await db.selectFrom("base_models").selectAll().where("name", "=", name).executeTakeFirst();
   if (existing === undefined || !existing.is_available) return;
@@ -222,11 +236,16 @@ async function refuseTakenName(
       hint: "Choose another name with --name.",
     });
   }
-  if (!overwrite) {
+  if (!overwrite && !(existing.imported_by === user.id && areSame(existing.files, files))) {
     throw new OsmosisError("CONFLICT", `There is a base model named ${name} already.`, {
       hint: "Add --overwrite to replace it, or choose another name with --name. Runs keep the files that they began with.",
     });
   }
+}
+
+function areSame(some: readonly ModelFile[], others: readonly ModelFile[]): boolean {
+  const [these, those] = [some, others].map((files) => files.map(({ name, sha256 }) => `${name} ${sha256}`).toSorted());
+  return JSON.stringify(these) === JSON.stringify(those);
 }
 
 async function isOwner(db: Kysely<Tables>, user: User): Promise<boolean> {
