@@ -21,7 +21,7 @@ import {
 } from "@osmosis/protocol";
 import { childEnvironment, prepareEnvironment } from "./environment.ts";
 import type { FileCache } from "./file-cache.ts";
-import { openFrozenModels, type FrozenModels } from "./frozen-models.ts";
+import { openFrozenModels, withinReach, type FrozenModels } from "./frozen-models.ts";
 import type { RunLink } from "./platform-link.ts";
 import { removeEmpty, rolloutRecorder } from "./record-rollouts.ts";
 import type { RolloutTimeouts } from "./rollout-process.ts";
@@ -154,7 +154,7 @@ async function train(job: TrainingJob, parts: RunParts): Promise<RunEnd> {
   const codec = await loadChatCodec(place.source.folder);
   const gateway = parts.opened.use(
     await openGateway({
-      policy: { type: "local", name: job.model.name, sampler: model, codec },
+      policy: { type: "local", name: job.model.name, sampler: withinReach(model, frozen), codec },
       clock: parts.tools.clock,
     }),
   );

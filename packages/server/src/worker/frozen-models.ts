@@ -3,6 +3,7 @@ import {
   readModelConfig,
   tokenIdMismatch,
   type ModelSource,
+  type Sampler,
   type Scorer,
   type TrainingService,
 } from "@osmosis/engine";
@@ -49,4 +50,17 @@ export async function openFrozenModels(
   }
   const teacher = opened.use(await service.openScorer(at));
   return { ...(reference === undefined ? {} : { reference }), teacher };
+}
+
+/**
+ * The model as the sampler of a run, whose conversations grow no longer than the reference can read them. A scorer at a
+ * trainer by URL has to sample one token more than it is asked about, so it reads one less than the model writes.
+ */
+export function withinReach(model: Sampler, { reference }: FrozenModels): Sampler {
+  return {
+    contextLength: Math.min(model.contextLength, reference?.contextLength ?? Infinity),
+    sample: (request) => model.sample(request),
+    endConversation: (conversation) => model.endConversation(conversation),
+    [Symbol.asyncDispose]: () => model[Symbol.asyncDispose](),
+  };
 }

@@ -13,6 +13,7 @@ import {
   type TrainingService,
 } from "@osmosis/engine";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { withinReach } from "../../worker/frozen-models.ts";
 import { startTrainerServer, type TrainerServer } from "./testing.ts";
 
 const ADAM: AdamParams = {
@@ -193,5 +194,19 @@ describe.each(["embedded", "remote"])("%s", (name) => {
     ).rejects.toMatchObject({ code: "VALIDATION" });
     await model.forwardBackward(DATA, { type: "cross_entropy" });
     expect((await model.optimStep(ADAM)).updated).toBe(true);
+  });
+
+  test("a conversation that fills the context of a run can be compared with the reference", async () => {
+    const { service, folder } = services.get(name)!;
+    await using model = await open(name, LORA);
+    await using reference = await service.openScorer({ folder });
+    const sampler = withinReach(model, { reference });
+    const prompt_T = [1, 2, 3];
+    const maxTokens = sampler.contextLength - prompt_T.length;
+    const request = { conversation: "c", prompt_T, temperature: 1, topP: 1, stopTokens: [], seed: 0 };
+    const { tokens_T } = await sampler.sample({ ...request, maxTokens });
+    expect(tokens_T).toHaveLength(maxTokens);
+    const [logprobs_T] = await reference.logprobs([{ tokens_T: [...prompt_T, ...tokens_T] }]);
+    expect(logprobs_T?.at(-1)).toBeLessThan(0);
   });
 });
