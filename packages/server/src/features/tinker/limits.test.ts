@@ -1,6 +1,9 @@
+import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { z } from "zod";
+import { startInTurn } from "./in-turn.ts";
 import { createPromises, type Result } from "./promises.ts";
+import { createSequence } from "./sequence.ts";
 import { startTrainerServer, type TrainerServer } from "./testing.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
@@ -75,27 +78,42 @@ test("a number that was used for another request is refused, and the first one s
   expect((await call("/retrieve_future", { request_id })).body).toMatchObject({ type: "optim_step" });
 });
 
-test("requests that wait may not fill the memory, but for the one that the others wait for", async () => {
-  const promises = createPromises({
-    now: () => new Date(),
-    log: () => {},
-    maxPending: { count: 10, bytes: 1000 },
-  });
-  const { promise, resolve } = Promise.withResolvers<Result>();
-  const start = (id: string, more: { owner?: string; isDue?: boolean } = {}) =>
-    promises.start({ id, owner: "ada", request: { text: "x".repeat(400) }, ...more }, () => promise);
-  start("1");
-  start("2");
-  expect(() => start("3")).toThrow(expect.objectContaining({ code: "RATE_LIMITED" }));
-  start("1");
-  start("3", { owner: "bob" });
-  start("4", { isDue: true });
-  resolve({ body: {} });
-  const signal = new AbortController().signal;
-  for (const id of ["1", "2", "4"]) {
-    expect(await promises.wait(id, "ada", 10_000, signal)).toMatchObject({ type: "done" });
-  }
-  start("5");
+test("requests that wait may not fill the memory, in whatever order they come, but for the one that the others wait for", async () => {
+  const now = () => new Date();
+  const promises = createPromises({ now, log: () => {}, maxPending: { count: 3, bytes: 1200 } });
+  const held = Promise.withResolvers<Result>();
+  const modelOf = (owner: string) => ({ id: owner, session: { owner }, sequence: createSequence({ now }) });
+  const [ada, bob] = [modelOf("ada"), modelOf("bob")];
+  const start = (seq_id: number, { of = ada, size = 10 } = {}) =>
+    startInTurn(promises, of, { seq_id, text: "x".repeat(size) } as { seq_id: number }, () => held.promise);
+  const tooMuch = expect.objectContaining({ code: "RATE_LIMITED" });
+  const ended = async (...numbers: number[]) => {
+    const { signal } = new AbortController();
+    for (const seq of numbers)
+      expect(await promises.wait(`ada:${seq}`, "ada", 10_000, signal)).toMatchObject({ type: "done" });
+  };
+  start(1);
+  // Its turn has begun with the next turn of the event loop.
+  await setImmediate();
+  expect(() => start(2, { size: 2000 })).toThrow(tooMuch);
+  start(2);
+  start(3);
+  await setImmediate();
+  // The next number, which comes in order, waits like all others.
+  expect(() => start(4)).toThrow(tooMuch);
+  // The same request is the same promise, and somebody else has a measure of his own.
+  start(3);
+  start(1, { of: bob });
+  held.resolve({ body: {} });
+  await ended(1, 2, 3);
+  start(5);
+  start(6);
+  start(7);
+  expect(() => start(8)).toThrow(tooMuch);
+  start(4, { size: 2000 });
+  await ended(4, 5, 6, 7);
+  start(8);
+  await ended(8);
 });
 
 test("whoever opens too many sessions is told when to try again", async () => {

@@ -37,6 +37,8 @@ const KEEP_MS = 15 * 60_000;
 /** How long it is kept after it was sent, for a client whose connection broke meanwhile. */
 const KEEP_SENT_MS = 60_000;
 
+export type Promises = ReturnType<typeof createPromises>;
+
 /** Work under way and its results, by an id that the request determines: the same request is the same promise. */
 export function createPromises({
   now,
@@ -53,8 +55,8 @@ export function createPromises({
 
   return {
     /**
-     * Starts the task of a request, unless it was started before; its failure is a result, too. One that is due is
-     * started however much its owner has under way: what waits may wait for it.
+     * Starts the task of a request, unless it was started before; its failure is a result, too. One that is awaited is
+     * started however much its owner has under way: nothing of that may end without it.
      *
      * @throws OsmosisError `CONFLICT` when the id belongs to another request; `RATE_LIMITED` when its owner has too much
      * under way.
@@ -64,12 +66,12 @@ export function createPromises({
         id,
         owner,
         request,
-        isDue = false,
+        isAwaited = false,
       }: {
         readonly id: string;
         readonly owner: string;
         readonly request: object;
-        readonly isDue?: boolean;
+        readonly isAwaited?: boolean;
       },
       task: () => Promise<Result>,
     ): void {
@@ -82,7 +84,7 @@ export function createPromises({
         });
       }
       const own = pending.get(owner) ?? { count: 0, bytes: 0 };
-      if (!isDue && (own.count >= maxPending.count || own.bytes + sizeBytes > maxPending.bytes)) {
+      if (!isAwaited && (own.count >= maxPending.count || own.bytes + sizeBytes > maxPending.bytes)) {
         throw new OsmosisError(
           "RATE_LIMITED",
           `You have ${own.count} requests of ${Math.ceil(own.bytes / 1024 ** 2)} MiB under way.`,

@@ -32,8 +32,8 @@ export function createSequence({ now }: { readonly now: () => Date }) {
     /** Whether the task with this number has been let through before. */
     isPast: (number: number): boolean => number < next,
 
-    /** Whether it is this number's turn. */
-    isDue: (number: number): boolean => number === next,
+    /** Whether nothing goes on before this number comes: it is its turn, and what came before it has ended. */
+    isAwaited: (number: number): boolean => number === next && running.size === 0,
 
     run<T>(number: number, task: () => Promise<T>): Promise<T> {
       if (closed !== undefined) return Promise.reject(closed);

@@ -20,6 +20,7 @@ import { createBaseFolders, type BaseFolder } from "./base-folders.ts";
 import { createCheckpoints, type Checkpoint } from "./checkpoints.ts";
 import { datumOf, lossOf, outputOf } from "./datum.ts";
 import { createEngineHost } from "./engine-host.ts";
+import { startInTurn } from "./in-turn.ts";
 import { createPromises, type Outcome, type Result } from "./promises.ts";
 import { sampleFrom } from "./sampling.ts";
 import { createSessions, type LiveModel, type Sampling, type Session } from "./sessions.ts";
@@ -73,21 +74,11 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
   }, SWEEP_MS);
   timer.unref();
 
-  /** Runs a request's task in its turn. */
-  function submit(
-    { id: model_id, session, sequence }: LiveModel,
+  const submit = (
+    model: LiveModel,
     request: { readonly seq_id: number },
     task: () => Promise<Result>,
-  ): Started {
-    const { seq_id: seqId } = request;
-    const id = `${model_id}:${seqId}`;
-    const isPast = sequence.isPast(seqId);
-    promises.start({ id, owner: session.owner, request, isDue: sequence.isDue(seqId) }, () => {
-      if (!isPast) return sequence.run(seqId, task);
-      throw new OsmosisError("VALIDATION", `Request ${seqId} was executed; its result is no longer kept.`);
-    });
-    return { request_id: id, model_id };
-  }
+  ): Started => startInTurn(promises, model, request, task);
 
   /** Makes a model whose first request is number 1; making it is number 0, whose answer is `body` with the model's id. */
   function startModel(
