@@ -156,7 +156,6 @@ function openWorkplace(first: Share, tools: WorkerTools, options: { readonly now
     async work(share, link, outer) {
       current = link;
       const died = new AbortController();
-      const signal = AbortSignal.any([outer, died.signal]);
       opened ??= await open(first, link, {
         tools,
         folder,
@@ -166,6 +165,7 @@ function openWorkplace(first: Share, tools: WorkerTools, options: { readonly now
       });
       const { rollouts, server, gateway, rows, useWeights } = opened;
       void rollouts.failed.then((error) => died.abort(error));
+      const signal = AbortSignal.any([outer, died.signal, gateway.lost]);
       await useWeights(share, signal);
       const record = batchedWriter(
         rolloutRecorder({
