@@ -139,7 +139,7 @@ export const METRICS: readonly MetricDefinition[] = [
     [
       "train/train_rollout_kl",
       "nats",
-      "KL divergence between sampler and trainer per sampled token of the batch, by the estimator k3: mean of e^d − 1 − d, d = trainer's log probability minus sampler's.",
+      "KL divergence between sampler and trainer per sampled token of the batch, by the estimator k3: mean of e^d − 1 − d, d = trainer's log probability minus sampler's; e^d counts as e^20 at most.",
     ],
     ["train/train_rollout_logprob_abs_diff", "nats", "Mean of |d| over the sampled tokens of the batch."],
     [
@@ -204,7 +204,11 @@ export const METRICS: readonly MetricDefinition[] = [
       "KL divergence to the model that training began with, per sampled token of the batch: mean of x, x = policy's log probability minus reference's. Where `kl_coef` is not 0.",
     ],
     ["train/reference_kl/k2", "nats", "The same by the estimator k2: mean of x² / 2."],
-    ["train/reference_kl/k3", "nats", "The same by the estimator k3: mean of e^−x − 1 + x."],
+    [
+      "train/reference_kl/k3",
+      "nats",
+      "The same by the estimator k3: mean of e^−x − 1 + x; e^−x counts as e^20 at most.",
+    ],
     [
       "train/teacher_kl",
       "nats",

@@ -7,10 +7,10 @@ const Z = 1.959963984540054;
 export type Clustered = readonly { readonly cluster: number; readonly value: number }[];
 
 /**
- * The share of ones among values that are 0 or 1, with Wilson's 95 % score interval; null without values. The interval is as wide as so many
- * independent values would make it as the clusters are worth: all of them where the values of a cluster differ as much as
- * any, one a cluster where they are the same. Where all values are the same, nobody can tell, and it is one a cluster. Values
- * of a single cluster are taken as independent: they speak of that cluster alone.
+ * The share of ones among values that are 0 or 1, with Wilson's 95 % score interval; null without values. The interval
+ * is as wide as so many independent values would make it as the clusters are worth: all of them where the values of a
+ * cluster differ as much as any, one a cluster where they are the same. Where all values are the same, nobody can tell,
+ * and it is one a cluster. Values of a single cluster are taken as independent: they speak of that cluster alone.
  */
 export function shareInterval(items: Clustered): Estimate | null {
   const n = items.length;
@@ -47,10 +47,10 @@ export function meanInterval(items: Clustered): Estimate | null {
 }
 
 /**
- * The mean of differences, one a row, between results of 0 to 1, with the interval of `meanInterval`. Where all rows differ
- * by the same -1, 0 or 1, that would be a point, as if no other row could differ: then it is that of Agresti and Min (Statistics in
- * Medicine 24, 2005), which counts half a row more of each of the four ways in which two runs can pass and fail. Null
- * below two rows, and where all differ by the same part of 1: nobody can tell.
+ * The mean of differences, one a row, between results of 0 to 1, with the interval of `meanInterval`. Where all rows
+ * differ by the same -1, 0 or 1, that would be a point, as if no other row could differ: then it is that of Agresti and
+ * Min (Statistics in Medicine 24, 2005), which counts half a row more of each of the four ways in which two runs can pass
+ * and fail. Null below two rows, and where all differ by the same part of 1: nobody can tell.
  */
 export function differenceInterval(items: Clustered): Estimate | null {
   const difference = items[0]?.value ?? 0;

@@ -7,8 +7,9 @@ import { z } from "zod";
 export const REFERENCE_FILE = "remote-weights.json";
 
 /**
- * Weights that lie at a trainer: where, but never the key. `version` counts the updates that they have seen;
- * sampling is from `path`, training goes on from `training_path`, where there is one. `api_key_name` names the secret that has the key, where it is not the platform's own.
+ * Weights that lie at a trainer: where, but never the key. `version` counts the updates that they have seen; sampling is
+ * from `path`, training goes on from `training_path`, where there is one. `api_key_name` names the secret that has the
+ * key, where it is not the platform's own.
  */
 const Reference = z.object({
   path: z.string(),
