@@ -54,7 +54,7 @@ test("more stop texts than can be looked for are refused", async () => {
   }
 });
 
-test("a number that was used for another request is refused, and the first one stays what it is", async () => {
+test("a number that was used for another request is refused, and a repeated one stays what it was", async () => {
   const session_id = await newSession();
   const wanted = {
     session_id,
@@ -76,6 +76,11 @@ test("a number that was used for another request is refused, and the first one s
   expect(await call("/optim_step", step)).toEqual(first);
   const { request_id } = Promised.parse(first.body);
   expect((await call("/retrieve_future", { request_id })).body).toMatchObject({ type: "optim_step" });
+  const unloaded = await call("/unload_model", { model_id });
+  await call("/retrieve_future", { request_id: Promised.parse(unloaded.body).request_id });
+  expect(unloaded.status).toBe(200);
+  expect(await call("/unload_model", { model_id })).toEqual(unloaded);
+  expect((await call("/unload_model", { model_id: `${session_id}:train:9` })).status).toBe(404);
 });
 
 test("requests that wait may not fill the memory, in whatever order they come, but for the one that the others wait for", async () => {
@@ -114,6 +119,44 @@ test("requests that wait may not fill the memory, in whatever order they come, b
   await ended(4, 5, 6, 7);
   start(8);
   await ended(8);
+});
+
+test("whoever finds no place for a model is told who has them, and gets one when one is free", async () => {
+  await using own = await startTrainerServer();
+  const { platform } = own.server;
+  const { tinker, owner, db } = platform;
+  await db
+    .insertInto("users")
+    .values({ id: "bob", name: "Bob", email: "bob@example.com", email_verified: true })
+    .execute();
+  const make = async (session: { id: string; owner: string }, model_seq_id: number) => {
+    const wanted = { session_id: session.id, model_seq_id, base_model: "osmosis/tiny" };
+    const { request_id } = tinker.createModel(session.owner, wanted);
+    return await tinker.retrieve(session.owner, request_id);
+  };
+  const sessions = [owner.id, owner.id, "bob"].map((user) => tinker.sessions.create(user));
+  const [first, second, bobs] = sessions;
+  if (first === undefined || second === undefined || bobs === undefined) throw new Error("no sessions");
+  for (const number of [0, 1, 2, 3]) expect((await make(first, number)).type).toBe("done");
+  expect(await make(first, 4)).toMatchObject({
+    failure: { error: expect.stringContaining("A session trains 4 models at most.") },
+  });
+  for (const number of [0, 1, 2]) expect((await make(second, number)).type).toBe("done");
+  expect((await make(bobs, 0)).type).toBe("done");
+  const { name } = owner;
+  expect(await make(bobs, 1)).toMatchObject({
+    type: "failed",
+    failure: {
+      category: "user",
+      error: `This server trains 8 models at once, and all places are taken: you 1, ${name} 7. Unload one, or end its session.`,
+    },
+  });
+  const cy = tinker.sessions.create("cy");
+  expect(await make(cy, 0)).toMatchObject({
+    failure: { error: expect.stringMatching(/taken: Bob 1, \w+ 7\. Ask one of them to unload a model/) },
+  });
+  await tinker.sessions.close(second);
+  expect((await make(bobs, 2)).type).toBe("done");
 });
 
 test("whoever opens too many sessions is told when to try again", async () => {

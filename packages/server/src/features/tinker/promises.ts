@@ -122,6 +122,9 @@ export function createPromises({
       entries.set(id, entry);
     },
 
+    /** Whether somebody's request is under way, or its result is kept. */
+    isKnown: (id: string, owner: string): boolean => entries.get(id)?.owner === owner,
+
     /** The outcome, waiting for it up to `waitMs`. */
     async wait(id: string, owner: string, waitMs: number, signal: AbortSignal): Promise<Outcome> {
       const entry = entries.get(id);

@@ -21,6 +21,7 @@ import { createCheckpoints, type Checkpoint } from "./checkpoints.ts";
 import { datumOf, lossOf, outputOf } from "./datum.ts";
 import { createEngineHost } from "./engine-host.ts";
 import { startInTurn } from "./in-turn.ts";
+import { NoPlace, placesTaken } from "./places.ts";
 import { createPromises, type Outcome, type Result } from "./promises.ts";
 import { sampleFrom } from "./sampling.ts";
 import { createSessions, type LiveModel, type Sampling, type Session } from "./sessions.ts";
@@ -102,7 +103,7 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
         return { body: { ...body, model_id: id } };
       }
       const { base, method, seed, source, state } = await made();
-      const model = sessions.addModel(session, { id, base, method, seed }, async () => {
+      const open = async () => {
         const opened = await host.createModel(source, { method, seed });
         try {
           if (state !== undefined) await opened.loadState(state);
@@ -111,8 +112,12 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
           throw error;
         }
         return opened;
-      });
-      await model.opened;
+      };
+      try {
+        await sessions.addModel(session, { id, base, method, seed }, open).opened;
+      } catch (error) {
+        throw error instanceof NoPlace ? await placesTaken(db, session.owner, error) : error;
+      }
       return { body: { ...body, model_id: id } };
     });
     return { request_id: promise, model_id: id };
@@ -163,12 +168,15 @@ export function createTinker(parts: Pick<Platform, "config" | "now" | "log" | "d
     },
 
     unloadModel(owner: string, modelId: string): Started {
-      const model = sessions.model(owner, modelId);
       const id = `${modelId}:unload`;
-      promises.start({ id, owner, request: {} }, async () => {
-        await sessions.closeModel(model);
-        return { body: { type: "unload_model", model_id: modelId } };
-      });
+      // Whoever did not hear of it asks again for a model that is gone.
+      if (!promises.isKnown(id, owner)) {
+        const model = sessions.model(owner, modelId);
+        promises.start({ id, owner, request: {} }, async () => {
+          await sessions.closeModel(model);
+          return { body: { type: "unload_model", model_id: modelId } };
+        });
+      }
       return { request_id: id, model_id: modelId };
     },
 

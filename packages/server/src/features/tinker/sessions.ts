@@ -4,6 +4,7 @@ import type { ModelSource, TrainMethod, TrainableModel } from "@osmosis/engine";
 import { OsmosisError } from "@osmosis/protocol";
 import type { BaseFolder } from "./base-folders.ts";
 import type { EngineHost } from "./engine-host.ts";
+import { NoPlace } from "./places.ts";
 import { createSequence, type Sequence } from "./sequence.ts";
 
 /** A session without a word for this long has lost its client. Clients send one every ten seconds. */
@@ -107,7 +108,8 @@ export function createSessions({ host, now }: { readonly host: EngineHost; reado
     /**
      * Starts to open a model.
      *
-     * @throws OsmosisError `VALIDATION` when there are too many; `NOT_FOUND` when the session has ended meanwhile.
+     * @throws OsmosisError `VALIDATION` when the session has too many; `NOT_FOUND` when it has ended meanwhile.
+     * @throws NoPlace when the server has too many.
      */
     addModel(
       owner: Session,
@@ -115,14 +117,16 @@ export function createSessions({ host, now }: { readonly host: EngineHost; reado
       open: () => Promise<TrainableModel>,
     ): LiveModel {
       owner.closing.signal.throwIfAborted();
-      const total = [...sessions.values()].reduce((sum, { models }) => sum + models.size, 0);
-      if (owner.models.size >= MAX_MODELS_PER_SESSION || total >= MAX_MODELS) {
-        throw new OsmosisError(
-          "VALIDATION",
-          `This server trains ${MAX_MODELS} models at once, ${MAX_MODELS_PER_SESSION} in a session.`,
-          { hint: "Unload one, or end its session." },
-        );
+      if (owner.models.size >= MAX_MODELS_PER_SESSION) {
+        throw new OsmosisError("VALIDATION", `A session trains ${MAX_MODELS_PER_SESSION} models at most.`, {
+          hint: "Unload one, or open another session.",
+        });
       }
+      const holders = new Map<string, number>();
+      for (const { owner: user, models } of sessions.values()) {
+        if (models.size > 0) holders.set(user, (holders.get(user) ?? 0) + models.size);
+      }
+      if (holders.values().reduce((sum, count) => sum + count, 0) >= MAX_MODELS) throw new NoPlace(holders);
       const model: LiveModel = {
         ...parts,
         session: owner,
