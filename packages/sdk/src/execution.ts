@@ -217,13 +217,16 @@ function graderContext(
       if (typeof reward !== "number" || rewardFault(reward) !== undefined) {
         const shown = typeof reward === "string" ? `the text ${JSON.stringify(reward)}` : String(reward);
         throw new OsmosisError("VALIDATION", `${name} set the reward to ${shown}.`, {
-          hint: "A reward is a finite number, usually between 0 and 1.",
+          hint: "A reward is a finite number, usually between 0 and 1, and never beyond a billion.",
         });
       }
       verdict.reward = reward;
     },
     addMetrics(added) {
-      Object.assign(verdict.metrics, checkMetrics(added, name));
+      const own = checkMetrics(added, name);
+      // What a rollout may have counts those of workflow and grader together.
+      checkMetrics({ ...metrics, ...verdict.metrics, ...own }, name);
+      Object.assign(verdict.metrics, own);
     },
     removeSample() {
       verdict.removeSample = true;

@@ -229,6 +229,29 @@ describe("a failure says which class failed, how, and what to do", () => {
       /^Strict\.grade threw no such key$/,
     ],
     [
+      "a grader whose metrics are too many together with those of the workflow",
+      {
+        workflow: workflow(() => ({
+          messages: conversation,
+          metrics: Object.fromEntries(Array.from({ length: 200 }, (_, n) => [`m${n}`, n])),
+        })),
+        grader: grader((ctx) => {
+          ctx.setReward(1);
+          for (let n = 0; n < 57; n++) ctx.addMetrics({ m0: 1, [`g${n}`]: n });
+        }),
+      },
+      "grader",
+      "validation_error",
+      /Strict gave metrics that nobody can use\. The rollout gave 257 metrics; a rollout may have 256/,
+    ],
+    [
+      "a grader that sets more than anybody could learn from",
+      { grader: grader((ctx) => ctx.setReward(1e10)) },
+      "grader",
+      "validation_error",
+      /set the reward to 10000000000\. .*never beyond a billion/,
+    ],
+    [
       "a grader that sets NaN",
       { grader: grader((ctx) => ctx.setReward(Number.NaN)) },
       "grader",
