@@ -143,6 +143,36 @@ describe("a trainer that", () => {
     });
   });
 
+  test("never answers holds nobody up who is told to end", async () => {
+    const stop = new AbortController();
+    const { promise: asked, resolve } = Promise.withResolvers<void>();
+    const url = await listen({ "/create_session": "silence" });
+    await using service = createRemoteService({
+      url,
+      apiKey: "k",
+      fetch: (...request) => {
+        resolve();
+        return fetch(...request);
+      },
+      signal: stop.signal,
+    });
+    const opening = service.createModel({ folder: "m" }, LORA);
+    await asked;
+    stop.abort(new Error("somebody asked for the end of the run"));
+    await expect(opening).rejects.toThrow("somebody asked for the end of the run");
+  });
+
+  test("never answers holds up nobody who closes it either", async () => {
+    const service = createRemoteService({
+      url: await listen({ "/create_session": "silence" }),
+      apiKey: "k",
+      fetch,
+    });
+    const opening = service.createModel({ folder: "m" }, LORA).catch((error: unknown) => error);
+    await service[Symbol.asyncDispose]();
+    expect(await opening).toMatchObject({ message: "The training service is closed." });
+  });
+
   test("is silent while it computes is waited for", async () => {
     const url = await listen({
       forward_backward: ["silence", json({}, 408), { type: TINKER_PROTOBUF, body: output([-1, -2]) }],

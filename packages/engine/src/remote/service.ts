@@ -32,13 +32,15 @@ export type RemoteOptions = Omit<WireOptions, "delay"> &
     readonly apiKeyName?: string;
     /** Told what is different with this trainer, in sentences for the log of a run. */
     readonly notice?: (text: string) => void;
+    /** Ends everything that is under way, with its reason: who is told to stop does not wait for a trainer. */
+    readonly signal?: AbortSignal;
   };
 
 /** What everything that lives in one session of a trainer needs. */
 export type RemoteSession = {
   readonly id: string;
   readonly wire: WireClient;
-  /** Aborted when the service is closed. */
+  /** Aborted when the service is closed, or whoever it works for has to end. */
   readonly signal: AbortSignal;
   readonly limits: TinkerClientConfig;
   readonly vocabSize: number | undefined;
@@ -74,20 +76,25 @@ export type RemoteSession = {
  */
 export function createRemoteService(options: RemoteOptions): TrainingService {
   const closing = new AbortController();
-  const { signal } = closing;
+  const signal =
+    options.signal === undefined ? closing.signal : AbortSignal.any([closing.signal, options.signal]);
   const delay: WireOptions["delay"] =
     options.delay ?? ((milliseconds, stop) => wait(milliseconds, undefined, { signal: stop }));
   const wire = createWireClient({ ...options, delay });
-  let opened: Promise<RemoteSession> | undefined;
+  let opening: Promise<RemoteSession> | undefined;
+  let opened: RemoteSession | undefined;
   const conventions = new Map<string, Promise<Convention>>();
 
   /** The session of this service; it begins with the first model. One that could not be opened is tried again. */
   function session(): Promise<RemoteSession> {
-    opened ??= openSession(wire, options, signal).catch((error: unknown) => {
-      opened = undefined;
-      throw error;
-    });
-    return opened;
+    opening ??= openSession(wire, options, signal).then(
+      (session) => (opened = session),
+      (error: unknown) => {
+        opening = undefined;
+        throw error;
+      },
+    );
+    return opening;
   }
 
   /** Measured once for a base model and a method. */
@@ -128,10 +135,9 @@ export function createRemoteService(options: RemoteOptions): TrainingService {
     },
 
     async [Symbol.asyncDispose]() {
-      const open = await opened?.catch(() => undefined);
       // Politeness: without it the trainer finds out by itself.
-      await open?.wire
-        .post(`/sessions/${open.id}/finish`, {}, z.unknown(), AbortSignal.timeout(2000))
+      await opened?.wire
+        .post(`/sessions/${opened.id}/finish`, {}, z.unknown(), AbortSignal.timeout(2000))
         .catch(() => {});
       closing.abort(new OsmosisError("INTERNAL", "The training service is closed."));
     },

@@ -24,6 +24,7 @@ afterAll(async () => {
 const parts = {
   tools: { openService: async () => createEmbeddedService({ threads: 1 }), fetch },
   notice: (text: string) => void notices.push(text),
+  signal: new AbortController().signal,
 };
 const LORA = { method: { type: "lora", rank: 4, alpha: 32 }, seed: 1 } as const;
 const REQUEST = {

@@ -24,6 +24,7 @@ type Parts = {
   };
   /** Told what is different with a trainer. */
   readonly notice: (text: string) => void;
+  readonly signal: AbortSignal;
 };
 
 type Keys = Pick<Job, "env" | "secrets"> & { readonly trainer?: Job["trainer"] };
@@ -42,7 +43,7 @@ const NO_KEY = "tml-none";
 export async function openTrainer(
   job: TrainingJob | ReplayJob,
   source: ModelSource,
-  { tools, notice }: Parts,
+  { tools, notice, signal }: Parts,
 ): Promise<TrainingService> {
   const { advanced } = job.config;
   const chosen = trainerOf(job);
@@ -65,6 +66,7 @@ export async function openTrainer(
     vocabSize,
     ...(advanced.trainer_reduction !== undefined && { reduction: advanced.trainer_reduction }),
     notice,
+    signal,
   });
   notice(`Training at ${chosen.url}`);
   if (advanced.asynchronous && advanced.max_staleness > 0) {
@@ -90,7 +92,7 @@ export async function openSamplerOf(
   source: ModelSource,
   parts: Parts & { readonly opened: AsyncDisposableStack },
 ): Promise<Sampler> {
-  const { opened, tools } = parts;
+  const { opened, tools, signal } = parts;
   const { adapter, folder } = source;
   if (adapter === undefined || (await isThere(join(adapter, "adapter_model.safetensors")))) {
     const service = opened.use(await tools.openService());
@@ -114,6 +116,7 @@ export async function openSamplerOf(
       contextLength,
       vocabSize,
       notice: parts.notice,
+      signal,
     }),
   );
   parts.notice(`Sampling at ${url}, which holds the weights`);

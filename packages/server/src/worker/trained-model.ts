@@ -41,7 +41,7 @@ export async function openTrainedModel(
   }
   const source = await localModel(job.model, parts);
   const notice = (text: string) => parts.log.write("info", "trainer", text);
-  const service = parts.opened.use(await openTrainer(job, source, { tools: parts.tools, notice }));
+  const service = parts.opened.use(await openTrainer(job, source, { ...parts, notice }));
   const { advanced } = job.config;
   const model = parts.opened.use(
     await service.createModel(source, {
