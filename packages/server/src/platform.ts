@@ -5,6 +5,7 @@ import type { BlobStore } from "./blobs/blob-store.ts";
 import { openFolderStore } from "./blobs/folder-store.ts";
 import { createSignedUrls, type SignedUrls } from "./blobs/signed-urls.ts";
 import type { ServerConfig } from "./config.ts";
+import { bindFolder } from "./database/bound-folder.ts";
 import { prepareDataFolder, removeLeftovers } from "./database/data-folder.ts";
 import { lockFolder } from "./database/folder-lock.ts";
 import { openDatabase, type DatabaseLocation } from "./database/open.ts";
@@ -93,6 +94,7 @@ export async function openPlatform(parts: {
     opened.use(await lockFolder(config.dataFolder));
   }
   const database = opened.use(await openDatabase(location));
+  if (location.kind === "url") await bindFolder(database.db, config.dataFolder);
   await removeLeftovers(config.dataFolder);
   const { db } = database;
   const keys = await openKeys(config.dataFolder, config.masterKey);

@@ -12,8 +12,8 @@ import { migrate } from "./migrate.ts";
 import type { Tables } from "./tables.ts";
 
 /**
- * Where the rows live. `folder`: an embedded Postgres in that folder, one process only. `url`: a Postgres server, any
- * number of processes. `memory`: an embedded Postgres that is gone when it is closed, for tests; a snapshot of an empty
+ * Where the rows live. `folder`: an embedded Postgres in that folder, one process only. `url`: a Postgres server, for any
+ * number of processes; a platform binds it to its data folder (`bound-folder.ts`). `memory`: an embedded Postgres that is gone when it is closed, for tests; a snapshot of an empty
  * one spares making it.
  */
 export type DatabaseLocation =

@@ -7,6 +7,7 @@ import type { ShareTables } from "../features/shares/tables.ts";
 import type { WorkerTables } from "../features/workers/tables.ts";
 import type { SecretTables } from "../features/secrets/tables.ts";
 import type { WorkspaceTables } from "../features/workspaces/tables.ts";
+import type { DataFolderTables } from "./bound-folder.ts";
 
 /**
  * Every table of the platform by its SQL name. A feature declares its own tables in `features/<noun>/tables.ts` and
@@ -14,6 +15,7 @@ import type { WorkspaceTables } from "../features/workspaces/tables.ts";
  */
 export interface Tables
   extends
+    DataFolderTables,
     AccountTables,
     WorkspaceTables,
     DatasetTables,

@@ -12,6 +12,7 @@ import * as teachers from "./0022-teachers.ts";
 import * as shares from "./0030-shares.ts";
 import * as rolloutOrder from "./0031-rollout-order.ts";
 import * as rolloutMetrics from "./0032-rollout-metrics.ts";
+import * as dataFolder from "./0033-data-folder.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -33,4 +34,5 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0030-shares": shares,
   "0031-rollout-order": rolloutOrder,
   "0032-rollout-metrics": rolloutMetrics,
+  "0033-data-folder": dataFolder,
 };
