@@ -40,8 +40,8 @@ test("a worker joins with the platform's address and a token, ends at Ctrl-C, an
   const data = join(platform.folder, "worker-data");
   const worker = start("--token-file", "lab.token", "--data", data, "--name", "bench", "--threads", "1");
   await until("the platform knows the worker", async () => {
-    const { items } = lastJson((await run("list")).stdout) as { items: { name: string }[] };
-    return items.some(({ name }) => name === "bench");
+    const { items } = lastJson((await run("list")).stdout) as { items: { name: string; state: string }[] };
+    return items.some(({ name, state }) => name === "bench" && state === "idle");
   });
   const tokens = await run("token", "list");
   expect(tokens.stdout).not.toContain(token);

@@ -133,6 +133,7 @@ function Account(): ReactElement {
           <bdi>{data.user.name ?? data.user.email}</bdi>
         </span>
       )}
+      {data?.owns_platform === true ? <Link to="/workers">Workers</Link> : null}
       <button type="button" className="plain" onClick={() => void signOut()}>
         Sign out
       </button>

@@ -19,6 +19,7 @@ import {
   readSignInSearch,
 } from "./search.ts";
 import { SecretListPage } from "./secrets/secret-list-page.tsx";
+import { WorkerListPage } from "./workers/worker-list-page.tsx";
 
 /** The pages and their addresses. Below a workspace they are those of the links that the platform hands out. */
 export function createAppRouter() {
@@ -37,6 +38,7 @@ export function createAppRouter() {
     component: DevicePage,
     validateSearch: readDeviceSearch,
   });
+  const workers = createRoute({ getParentRoute: () => page, path: "/workers", component: WorkerListPage });
   const workspace = createRoute({
     getParentRoute: () => page,
     path: "/$workspace",
@@ -69,7 +71,10 @@ export function createAppRouter() {
   return createRouter({
     scrollRestoration: true,
     defaultErrorComponent: CrashPage,
-    routeTree: root.addChildren([signIn, page.addChildren([home, device, workspace.addChildren(pages)])]),
+    routeTree: root.addChildren([
+      signIn,
+      page.addChildren([home, device, workers, workspace.addChildren(pages)]),
+    ]),
   });
 }
 

@@ -38,7 +38,7 @@ export function addWorker(program: Command, run: Run): void {
 
   worker
     .command("list")
-    .description("list the workers of the last day, and what each works on")
+    .description("list the workers of the last day, whether they are there, and what each works on")
     .addHelpText("after", examples("osmosis worker list", "osmosis worker list --json"))
     .action(run(async (context) => (await import("../worker/list.ts")).listWorkers(context)));
 

@@ -12,9 +12,10 @@ export async function listWorkers(context: Context): Promise<ListResult> {
     items: workers,
     page: wholePage(workers.length),
     table: {
-      headers: ["NAME", "WORKS ON", "LAST SEEN", "STARTED"],
-      rows: workers.map(({ name, holds, last_seen_at: seen, started_at: started }) => [
+      headers: ["NAME", "STATE", "WORKS ON", "LAST SEEN", "STARTED"],
+      rows: workers.map(({ name, state, holds, last_seen_at: seen, started_at: started }) => [
         name,
+        state,
         holds.length === 0 ? "-" : holds.map(workText).join(", "),
         formatTime(seen),
         formatTime(started),

@@ -70,6 +70,8 @@ export const authRoutes = {
     access: "user",
     response: z.object({
       user: Person,
+      /** Whether the person owns the platform, and so sees its workers. */
+      owns_platform: z.boolean(),
       workspaces: z.array(z.object({ id: z.string(), name: z.string(), role: z.string() })),
     }),
   }),

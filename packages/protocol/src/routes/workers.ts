@@ -13,8 +13,17 @@ export const WorkerToken = z.object({
 });
 export type WorkerToken = z.infer<typeof WorkerToken>;
 
+/**
+ * `working` while it holds something, `idle` while it asks for work, `silent` when it was not heard of for a minute: it
+ * ended, or cannot reach the platform, and what it held goes to others.
+ */
+export const WorkerState = z.enum(["working", "idle", "silent"]);
+
+const HeldKind = z.enum(["evaluation", "training", "replay"]);
+
 export const WorkerInfo = z.object({
   name: z.string(),
+  state: WorkerState,
   started_at: z.string(),
   last_seen_at: z.string(),
   /** What it works on. */
@@ -22,15 +31,18 @@ export const WorkerInfo = z.object({
     z.discriminatedUnion("type", [
       z.object({
         type: z.literal("run"),
+        workspace: z.string(),
         run_name: z.string(),
-        kind: z.string(),
+        kind: HeldKind,
         /** Of a training run: steps that are committed. */
         committed_steps: z.int(),
         lease_expires_at: z.string(),
       }),
       z.object({
         type: z.literal("share"),
+        workspace: z.string(),
         run_name: z.string(),
+        kind: HeldKind,
         phase: z.string(),
         step: z.int(),
         /** Rollouts that are not recorded yet. */

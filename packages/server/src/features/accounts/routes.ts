@@ -119,6 +119,7 @@ export function accountRoutes(platform: Platform): Hono<AppEnv> {
 
   router.on(authRoutes.session, async ({ user }) => ({
     user: personAnswer(user),
+    owns_platform: user.id === platform.owner.id,
     workspaces: (await platform.workspaces.listFor(user.id)).map(({ id, name, role }) => ({
       id,
       name,

@@ -3,6 +3,8 @@ import type { Platform } from "../../platform.ts";
 
 /** So long a worker is shown after it was last heard of. */
 const SHOWN_MS = 24 * 3600_000;
+/** Longer than a claim waits, and than a lease. */
+const SILENT_AFTER_MS = 60_000;
 
 /** The workers of the last day, and what each works on, by name. */
 export async function listWorkers({ db, now }: Pick<Platform, "db" | "now">): Promise<WorkerInfo[]> {
@@ -14,9 +16,17 @@ export async function listWorkers({ db, now }: Pick<Platform, "db" | "now">): Pr
     .execute();
   const runs = await db
     .selectFrom("runs")
-    .select(["name", "kind", "committed_steps", "worker", "lease_expires_at"])
-    .where("status", "=", "running")
-    .where("lease_expires_at", ">", now())
+    .innerJoin("workspaces", "workspaces.id", "runs.workspace_id")
+    .select([
+      "workspaces.name as workspace",
+      "runs.name",
+      "runs.kind",
+      "runs.committed_steps",
+      "runs.worker",
+      "runs.lease_expires_at",
+    ])
+    .where("runs.status", "=", "running")
+    .where("runs.lease_expires_at", ">", now())
     .execute();
   const shares = await db
     .selectFrom("run_shares")
@@ -25,8 +35,11 @@ export async function listWorkers({ db, now }: Pick<Platform, "db" | "now">): Pr
         .onRef("runs.id", "=", "run_shares.run_id")
         .onRef("runs.lease_token", "=", "run_shares.holder_token"),
     )
+    .innerJoin("workspaces", "workspaces.id", "runs.workspace_id")
     .select([
+      "workspaces.name as workspace",
       "runs.name",
+      "runs.kind",
       "run_shares.phase",
       "run_shares.step",
       "run_shares.tasks",
@@ -43,11 +56,13 @@ export async function listWorkers({ db, now }: Pick<Platform, "db" | "now">): Pr
     // The newest start of a name is the first.
     if (workers.has(name)) continue;
     const times = { started_at: first_seen_at.toISOString(), last_seen_at: last_seen_at.toISOString() };
-    workers.set(name, { name, ...times, holds: [] });
+    const isSilent = now().getTime() - last_seen_at.getTime() > SILENT_AFTER_MS;
+    workers.set(name, { name, state: isSilent ? "silent" : "idle", ...times, holds: [] });
   }
   for (const run of runs) {
     workers.get(workerOf(run.worker ?? ""))?.holds.push({
       type: "run",
+      workspace: run.workspace,
       run_name: run.name,
       kind: run.kind,
       committed_steps: run.committed_steps,
@@ -58,14 +73,18 @@ export async function listWorkers({ db, now }: Pick<Platform, "db" | "now">): Pr
     if (share.tasks.length === 0) continue;
     workers.get(share.worker ?? "")?.holds.push({
       type: "share",
+      workspace: share.workspace,
       run_name: share.name,
+      kind: share.kind,
       phase: share.phase,
       step: share.step,
       rollouts_left: share.tasks.length,
       lease_expires_at: share.lease_expires_at?.toISOString() ?? "",
     });
   }
-  return [...workers.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+  return [...workers.values()]
+    .map((worker) => (worker.holds.length === 0 ? worker : { ...worker, state: "working" as const }))
+    .toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 /** A worker has a name of its own in the lane of replays. */

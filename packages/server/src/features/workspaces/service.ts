@@ -22,7 +22,7 @@ export type Workspaces = ReturnType<typeof createWorkspaces>;
 const RESERVED_NAMES = new Set(
   (
     "account admin api assets blobs device docs git help join login logout new osmosis settings sign-in sign-up " +
-    "static workspaces"
+    "static workers workspaces"
   ).split(" "),
 );
 
