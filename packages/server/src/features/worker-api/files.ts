@@ -33,9 +33,8 @@ export async function putRunFile(
   await readLeasedRun(db, lease, now());
   const key = `runs/${lease.runId}/files/${file.path}/${randomUUID()}`;
   const stored = await blobs.put(key, file.body ?? new Uint8Array(), { signal: file.signal });
-  let replaced: string | undefined = key;
   try {
-    replaced = await db.transaction().execute(async (transaction) => {
+    const replaced = await db.transaction().execute(async (transaction) => {
       const run = await lockLeasedRun(transaction, lease, now());
       const former = await transaction
         .selectFrom("run_files")
@@ -54,8 +53,11 @@ export async function putRunFile(
         file.path.startsWith("checkpoints/") || run.state_files.some((one) => one.key === former?.key);
       return isInUse ? undefined : former?.key;
     });
-  } finally {
     if (replaced !== undefined) await blobs.delete(replaced);
+  } catch (error) {
+    // After any other error the row may be there all the same; if it is not, the sweep finds the bytes.
+    if (error instanceof OsmosisError) await blobs.delete(key);
+    throw error;
   }
 }
 

@@ -8,6 +8,7 @@ import { createTestWorkspace, until, type TestWorkspace } from "../../testing-wo
 import { startTestServer, type TestServer } from "../../testing.ts";
 import { RUN_QUEUE } from "../../queue/job-types.ts";
 import { STATES_KEPT_MS, discardStates } from "../runs/states.ts";
+import { putRunFile } from "./files.ts";
 import { recordRollouts } from "./records.ts";
 
 const rows = Array.from({ length: 20 }, (_, n) => `{"user_prompt":"${n}\u2028","label":"${n}"}\n`).join("");
@@ -270,30 +271,61 @@ withDatabaseLocation("the worker API", (locate) => {
     await run.finish();
   });
 
-  test("rollouts whose commit was not heard of are kept whole", async () => {
-    const { platform } = server;
-    await submitEval();
-    const { job, run } = await start();
-    const kept = testRollout();
-    // The connection breaks after the commit and before its answer.
-    const transaction = () => ({
-      async execute<T>(work: (inner: Transaction<Tables>) => Promise<T>): Promise<T> {
-        await platform.db.transaction().execute(work);
-        throw new Error("Connection terminated unexpectedly");
-      },
+  describe("when the connection breaks after a commit and before its answer", () => {
+    /** The platform's parts, whose transactions are committed and never heard of. */
+    function unheard() {
+      const { platform } = server;
+      const transaction = () => ({
+        async execute<T>(work: (inner: Transaction<Tables>) => Promise<T>): Promise<T> {
+          await platform.db.transaction().execute(work);
+          throw new Error("Connection terminated unexpectedly");
+        },
+      });
+      const db = new Proxy(platform.db, {
+        get: (inner, name) => {
+          const value: unknown = name === "transaction" ? transaction : Reflect.get(inner, name, inner);
+          return typeof value === "function" ? (value.bind(inner) as unknown) : value;
+        },
+      });
+      return { ...platform, db, bell: platform.runBell };
+    }
+
+    test("rollouts are kept whole", async () => {
+      await submitEval();
+      const { job, run } = await start();
+      const kept = testRollout();
+      const lease = { runId: job.run_id, token: job.lease_token };
+      await expect(recordRollouts(unheard(), lease, [kept])).rejects.toThrow("Connection terminated");
+      await run.record(kept);
+      expect(await run.rollouts()).toMatchObject([{ rollout_id: kept.rollout_id, messages: kept.messages }]);
+      await run.finish();
     });
-    const db = new Proxy(platform.db, {
-      get: (inner, name) => {
-        const value: unknown = name === "transaction" ? transaction : Reflect.get(inner, name, inner);
-        return typeof value === "function" ? (value.bind(inner) as unknown) : value;
-      },
+
+    test("a file has its bytes, and so has the one that takes its place", async () => {
+      await submitTraining();
+      const { job, run } = await start();
+      const lease = { runId: job.run_id, token: job.lease_token };
+      const put = (text: string) =>
+        putRunFile(unheard(), lease, {
+          path: "state/1/weights",
+          body: new Blob([text]).stream(),
+          signal: new AbortController().signal,
+        });
+      const { db, blobs } = server.platform;
+      const stored = async () => {
+        const { key } = await db
+          .selectFrom("run_files")
+          .select("key")
+          .where("run_id", "=", job.run_id)
+          .executeTakeFirstOrThrow();
+        return await new Response((await blobs.get(key))?.body).text();
+      };
+      await expect(put("first")).rejects.toThrow("Connection terminated");
+      expect(await stored()).toBe("first");
+      await expect(put("second")).rejects.toThrow("Connection terminated");
+      expect(await stored()).toBe("second");
+      await run.finish();
     });
-    const parts = { ...platform, db, bell: platform.runBell };
-    const lease = { runId: job.run_id, token: job.lease_token };
-    await expect(recordRollouts(parts, lease, [kept])).rejects.toThrow("Connection terminated");
-    await run.record(kept);
-    expect(await run.rollouts()).toMatchObject([{ rollout_id: kept.rollout_id, messages: kept.messages }]);
-    await run.finish();
   });
 
   test("a failed run keeps its reason", async () => {
