@@ -7,7 +7,7 @@ export type RunFileType = (typeof RUN_FILE_TYPES)[number];
 
 const RowRanges = z
   .string()
-  .regex(/^\d+(-\d+)?(,\d+(-\d+)?)*$/, 'is not like "3,7,10-20"')
+  .regex(/^\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*$/, 'is not like "3,7,10-20"')
   .transform((text) =>
     text.split(",").map((part) => {
       const [first = 0, last = first] = part.split("-").map(Number);

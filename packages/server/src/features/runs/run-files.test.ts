@@ -110,7 +110,8 @@ test("only the rows and kinds that were asked for are there, and what is no rang
     server.json("GET", `/api/cli/eval-runs/${name}/samples/manifest?${query}`, {
       headers: workspace.headers,
     });
-  for (const query of ["types=metrics&rows=a", "types=metrics&rows=1-", "types=everything", ""])
+  const beyond = `types=trajectories&rows=${"9".repeat(25)}`;
+  for (const query of [beyond, "types=metrics&rows=a", "types=metrics&rows=1-", "types=everything", ""])
     expect(await ask(query), query).toMatchObject({ status: 400, body: { code: "VALIDATION" } });
 });
 
