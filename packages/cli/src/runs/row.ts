@@ -1,4 +1,4 @@
-import type { EvalRun, TrainingRun } from "@osmosis/protocol";
+import { attemptsOf, type EvalRun, type TrainingRun } from "@osmosis/protocol";
 
 /** An evaluation run as `--json` lists it. */
 export function evalRow(run: EvalRun): Record<string, unknown> {
@@ -13,7 +13,8 @@ export function evalRow(run: EvalRun): Record<string, unknown> {
   };
 }
 
-export function evalSummary({ results }: EvalRun): Record<string, unknown> {
+export function evalSummary(run: EvalRun): Record<string, unknown> {
+  const { results } = run;
   if (results === null) return {};
   return {
     avg_reward: results.score,
@@ -22,7 +23,11 @@ export function evalSummary({ results }: EvalRun): Record<string, unknown> {
     passed: results.passed,
     failed: results.failed,
     skipped: results.skipped,
-    progress: { completed: results.total_runs, total: results.sampled_rows, unit: "samples" },
+    progress: {
+      completed: results.total_runs,
+      total: results.sampled_rows * attemptsOf(run),
+      unit: "samples",
+    },
   };
 }
 

@@ -1,6 +1,8 @@
 import { EvalResults, EvalRun } from "@osmosis/protocol";
 import { expect, test } from "vitest";
+import { evalSummary } from "./row.ts";
 import { evalFields } from "./run-fields.ts";
+import { progressOf } from "./wait.ts";
 
 const results = EvalResults.parse({
   score: 1,
@@ -36,7 +38,12 @@ const run = EvalRun.parse({
   dataset: { id: "1", name: "d" },
   rollout: { id: "1", name: "r" },
   results,
-  config: {},
+  config: { n: 3 },
+});
+
+test("an evaluation is done when every attempt at every row is", () => {
+  expect(evalSummary(run)["progress"]).toEqual({ completed: 1, total: 3, unit: "samples" });
+  expect(progressOf({ kind: "eval", run }, () => "")).toMatchObject({ done: 1, total: 3 });
 });
 
 test("an evaluation whose numbers may not mean what they seem to says why; others say nothing of it", () => {

@@ -1,5 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { evalRoutes, OsmosisError, trainingRoutes, type EvalRun, type TrainingRun } from "@osmosis/protocol";
+import {
+  attemptsOf,
+  evalRoutes,
+  OsmosisError,
+  trainingRoutes,
+  type EvalRun,
+  type TrainingRun,
+} from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import { formatDuration, formatNumber } from "../output/format.ts";
 import type { NextStep, OperationResult } from "../output/result.ts";
@@ -62,7 +69,7 @@ export async function waitForRun(
 }
 
 type RunState =
-  | { readonly kind: "eval"; readonly run: EvalRun; readonly attempts: number }
+  | { readonly kind: "eval"; readonly run: EvalRun }
   | { readonly kind: "train"; readonly run: TrainingRun };
 
 async function readRun({ client }: WorkspaceSession, kind: RunKind, name: string): Promise<RunState> {
@@ -70,15 +77,8 @@ async function readRun({ client }: WorkspaceSession, kind: RunKind, name: string
     const { training_run: run } = await client.call(trainingRoutes.get, { params: { name } });
     return { kind, run };
   }
-  const { eval_run: run, config, results } = await client.call(evalRoutes.get, { params: { name } });
-  return { kind, run: { ...run, results: run.results ?? results }, attempts: attemptsIn(config) };
-}
-
-/** `[evaluation] n`, under the name that the platform keeps it. */
-function attemptsIn(config: Readonly<Record<string, unknown>>): number {
-  const section = config["evaluation"] ?? config["evaluation_config"];
-  const n = typeof section === "object" && section !== null && "n" in section ? section.n : undefined;
-  return typeof n === "number" && n >= 1 ? n : 1;
+  const { eval_run: run, results } = await client.call(evalRoutes.get, { params: { name } });
+  return { kind, run: { ...run, results: run.results ?? results } };
 }
 
 export function isFinal(status: EvalRun["status"] | TrainingRun["status"]): boolean {
@@ -103,7 +103,10 @@ export function isPassing(error: unknown): boolean {
   );
 }
 
-function progressOf(state: RunState, estimate: (done: number, total: number) => string): ProgressState {
+export function progressOf(
+  state: RunState,
+  estimate: (done: number, total: number) => string,
+): ProgressState {
   const { run } = state;
   if (run.status === "pending") return { label: run.name, text: "waiting for a worker" };
   if (state.kind === "train") {
@@ -122,7 +125,7 @@ function progressOf(state: RunState, estimate: (done: number, total: number) => 
   const { results } = state.run;
   if (results === null) return { label: "rollouts", text: "preparing" };
   const done = results.total_runs;
-  const total = results.sampled_rows * state.attempts;
+  const total = results.sampled_rows * attemptsOf(state.run);
   const text = [
     `reward ${formatNumber(results.score)}`,
     `pass rate ${results.graded === 0 ? "–" : formatNumber(results.pass_rate)}`,

@@ -88,6 +88,12 @@ export const EvalRun = z.object({
 });
 export type EvalRun = z.infer<typeof EvalRun>;
 
+/** Rollouts of each selected row. */
+export function attemptsOf({ config }: Pick<EvalRun, "config">): number {
+  const { n } = config;
+  return typeof n === "number" ? n : 1;
+}
+
 const resolved = {
   entrypoint: z.string(),
   branch: z.string().nullable(),

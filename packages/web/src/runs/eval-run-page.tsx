@@ -1,4 +1,4 @@
-import { evalRoutes, type Estimate, type EvalResults, type EvalRun } from "@osmosis/protocol";
+import { attemptsOf, evalRoutes, type Estimate, type EvalResults, type EvalRun } from "@osmosis/protocol";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import type { ReactElement } from "react";
@@ -37,7 +37,7 @@ export function EvalRunPage(): ReactElement {
       </main>
     );
   }
-  const { eval_run: run, results, config } = detail.data;
+  const { eval_run: run, results } = detail.data;
   const live = !isFinal(run.status);
   return (
     <main>
@@ -50,7 +50,7 @@ export function EvalRunPage(): ReactElement {
               <p className="empty">Waiting for a worker. The numbers come with the first rollouts.</p>
             ) : (
               <>
-                <Overview run={run} results={results} attempts={attemptsOf(config)} />
+                <Overview run={run} results={results} attempts={attemptsOf(run)} />
                 <ExportLinks kind="eval" run={run.name} />
               </>
             ),
@@ -75,12 +75,6 @@ export function EvalRunPage(): ReactElement {
       />
     </main>
   );
-}
-
-/** Attempts per row. */
-function attemptsOf(config: Readonly<Record<string, unknown>>): number {
-  const { n } = config;
-  return typeof n === "number" ? n : 1;
 }
 
 function Overview(props: {
