@@ -96,7 +96,7 @@ export const ALARMS: readonly Rule[] = [
         values: { skipped },
         steps: lastSteps(history, skipped),
         what_to_do:
-          "Either no group has different rewards (see rollout/group/all_good and all_bad: rows too easy or too hard, or a grader that always says the same), or gradients are not finite (see the log).",
+          "Either no group has different rewards (see rollout/group/all_good and all_bad: rows too easy or too hard, or a grader that always says the same), or the workflow never calls the model (see rollout/empty), or gradients are not finite (see the log).",
         rollouts: [],
       };
     },
