@@ -95,7 +95,7 @@ export const modelRoutes = {
     response: BaseModel.extend({
       /** The part of its name before the slash. */
       namespace: z.string(),
-      /** Longest sequence, in tokens; null when the file with it is lost. */
+      /** Longest sequence, in tokens; null when the file with it is lost, or the engine does not build the model. */
       context_window: z.int().nullable(),
       platform_url: z.string(),
     }),

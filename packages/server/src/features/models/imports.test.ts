@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
-import { readdir, readFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createClient, modelRoutes, OsmosisError, type Client, type ModelFile } from "@osmosis/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -259,4 +260,23 @@ test("a base model is asked for by name, whose slash is encoded, or by id", asyn
   });
   expect(await ask((found.body as { id: string }).id)).toEqual(found);
   expect(await ask("osmosis/other")).toMatchObject({ status: 404, body: { code: "NOT_FOUND" } });
+});
+
+test("a model that the engine does not build is described, without its context", async () => {
+  const { platform } = server;
+  const own = await mkdtemp(join(tmpdir(), "osmosis-models-"));
+  try {
+    await mkdir(join(own, "lab/strange"), { recursive: true });
+    await writeFile(join(own, "lab/strange/config.json"), '{"model_type":"gemma4"}');
+    await registerBaseModels({ ...platform, shipped: platform.config.modelsFolder, own });
+    const { headers } = await createTestWorkspace(server);
+    const path = `/api/cli/models/base/${encodeURIComponent("lab/strange")}`;
+    expect(await server.json("GET", path, { headers })).toMatchObject({
+      status: 200,
+      body: { model_name: "lab/strange", context_window: null },
+    });
+    expect((await platform.tinker.baseModels.list()).map(({ name }) => name)).not.toContain("lab/strange");
+  } finally {
+    await rm(own, { recursive: true, force: true });
+  }
 });

@@ -1,9 +1,9 @@
-import { parseModelConfig } from "@osmosis/engine";
 import { OsmosisError, closest, type BaseModel, type CheckpointMark, type TrainedModel } from "@osmosis/protocol";
 import { sql } from "kysely";
 import type { Platform } from "../../platform.ts";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
 import { PROVIDER_NAMES, providerOf } from "./providers.ts";
+import { storedConfig } from "./stored-config.ts";
 import type { StoredFile } from "./tables.ts";
 
 /** The model of a run as it is kept with the run: later changes of its name do not reach it. */
@@ -59,7 +59,7 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
       return {
         ...baseViewOf(row),
         namespace: row.name.slice(0, row.name.indexOf("/")),
-        context_window: await contextWindowOf(row.files),
+        context_window: (await storedConfig(blobs, row.files))?.contextLength ?? null,
         platform_url: `${parts.url}/${workspace.name}/models`,
       };
     },
@@ -155,13 +155,6 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
       };
     },
   };
-
-  /** Null when the file with it is lost. */
-  async function contextWindowOf(files: readonly StoredFile[]): Promise<number | null> {
-    const file = files.find(({ name }) => name === "config.json");
-    const blob = file === undefined ? undefined : await blobs.get(file.key);
-    return blob === undefined ? null : parseModelConfig(await new Response(blob.body).json()).contextLength;
-  }
 
   function downloadable({ name, key, size_bytes, sha256 }: StoredFile) {
     return { name, size_bytes, sha256, presigned_url: blobUrls.sign({ method: "GET", key, fileName: name }) };

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { OsmosisError } from "@osmosis/protocol";
 import type { Platform } from "../../platform.ts";
+import { storedConfig } from "../models/stored-config.ts";
 import type { StoredFile } from "../models/tables.ts";
 
 /** A base model as a folder that the engine opens. */
@@ -21,18 +22,11 @@ export function createBaseFolders(parts: Pick<Platform, "db" | "blobs"> & { read
   return {
     /** Those whose architecture the engine builds. */
     async list(): Promise<{ name: string; contextLength: number; vocabSize: number }[]> {
-      const { parseModelConfig } = await import("@osmosis/engine");
       const offered = [];
       for (const { name, files } of await rows()) {
-        const config = files.find((file) => file.name === "config.json");
-        const blob = config === undefined ? undefined : await blobs.get(config.key);
-        if (blob === undefined) continue;
-        try {
-          const { contextLength, vocabSize } = parseModelConfig(await new Response(blob.body).json());
-          offered.push({ name, contextLength, vocabSize });
-        } catch (error) {
-          if (!(error instanceof OsmosisError || error instanceof SyntaxError)) throw error;
-        }
+        const config = await storedConfig(blobs, files);
+        if (config === undefined) continue;
+        offered.push({ name, contextLength: config.contextLength, vocabSize: config.vocabSize });
       }
       return offered;
     },
