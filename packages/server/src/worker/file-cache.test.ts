@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { FileRef } from "@osmosis/protocol";
@@ -99,4 +99,15 @@ test("weights of one step are not kept beyond the folder that they were fetched 
     expect(await readdir(folder)).toEqual(["model.safetensors"]);
   }
   expect(await readdir(join(root, "five")).catch(() => [])).toEqual([]);
+});
+
+test("what a killed worker had fetched a part of is deleted with the next file, and what still comes is left alone", async () => {
+  const folder = join(root, "six", "ab");
+  await mkdir(folder, { recursive: true });
+  const [left, coming] = ["left", "coming"].map((name) => join(folder, `${name}.part`));
+  for (const path of [left, coming]) await writeFile(path ?? "", "half");
+  const yesterday = new Date(Date.now() - 24 * 3600_000);
+  await utimes(left ?? "", yesterday, yesterday);
+  await cacheOf("six").folderOf([await store("models/files/six", "six")], join(root, "for-six"), never);
+  expect(await readdir(folder)).toEqual(["coming.part"]);
 });

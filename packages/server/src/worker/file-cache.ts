@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
-import { copyFile, link, mkdir, rename, rm, stat } from "node:fs/promises";
+import { copyFile, link, mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { Transform, type Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -26,6 +26,7 @@ export type FileCache = {
 export function openFileCache(root: string, link: Pick<PlatformLink, "read">): FileCache {
   /** When the files that were found sound had been written last. */
   const seen = new Map<string, number>();
+  let tidied: Promise<void> | undefined;
 
   return {
     async folderOf(files, folder, signal, use = "often") {
@@ -42,7 +43,10 @@ export function openFileCache(root: string, link: Pick<PlatformLink, "read">): F
 
   async function fetchOnce(file: FileRef, signal: AbortSignal): Promise<string> {
     const path = join(root, file.sha256.slice(0, 2), file.sha256);
-    if (!(await isSound(path, file))) await fetchTo(path, file, signal);
+    if (await isSound(path, file)) return path;
+    tidied ??= removeLeftovers(root);
+    await tidied;
+    await fetchTo(path, file, signal);
     return path;
   }
 
@@ -101,6 +105,19 @@ export function openFileCache(root: string, link: Pick<PlatformLink, "read">): F
         cause: error,
       });
     }
+  }
+}
+
+/** Longer than a file that still comes can stay as it is: nothing waits for the platform for more than ten minutes. */
+const LEFT_AFTER_MS = 3600_000;
+
+/** Deletes what a killed worker had fetched a part of; another worker may be fetching into this folder. */
+async function removeLeftovers(root: string): Promise<void> {
+  const names = await readdir(root, { recursive: true }).catch(() => []);
+  for (const name of names.filter((one) => one.endsWith(".part"))) {
+    const path = join(root, name);
+    const found = await stat(path).catch(() => undefined);
+    if (found !== undefined && Date.now() - found.mtimeMs > LEFT_AFTER_MS) await rm(path, { force: true });
   }
 }
 
