@@ -1,4 +1,4 @@
-import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { mkdir, readFile, readdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { CHECKOUT, runProgram } from "./support/command.ts";
@@ -65,4 +65,40 @@ test("a fresh clone of a new workspace installs, and its tests and its types are
   expect(await runProgram("npm", ["test"], clone)).toMatch(/pass [1-9]\d*/);
   await runProgram("npm", ["run", "check"], clone);
   expect(await platform.git("status", "--porcelain")).toBe("");
+});
+
+test("a workspace with an older SDK has the one of this checkout after the commands of its README", async () => {
+  const { workspace, env } = platform;
+  const clone = { cwd: workspace, env };
+  const sdk = join(workspace, "vendor/osmosis-sdk-0.1.0.tgz");
+  const older = join(workspace, "vendor/osmosis-sdk-0.0.9.tgz");
+  // The SDK of another day: a word more in its README, and a version less.
+  const unpacked = join(workspace, "../older-sdk");
+  await mkdir(unpacked);
+  await runProgram("tar", ["xzf", sdk, "-C", unpacked], clone);
+  const readme = join(unpacked, "package/README.md");
+  await writeFile(readme, `${await readFile(readme, "utf8")}\nOlder.\n`);
+  await runProgram("tar", ["czf", older, "-C", unpacked, "package"], clone);
+  await rename(sdk, join(workspace, "../newer-sdk.tgz"));
+  await runProgram("npm", ["install", "--no-audit", "--no-fund", "--prefer-offline", older], clone);
+  const installed = () => readFile(join(workspace, "node_modules/@osmosis/sdk/README.md"), "utf8");
+  expect(await installed()).toContain("Older.");
+
+  const page = await readFile(join(workspace, "README.md"), "utf8");
+  const [, block = ""] = /## After an update of Osmosis\n.*?```\n(.*?)```/s.exec(page) ?? [];
+  const commands = block.split("\n").filter((line) => line !== "");
+  expect(commands).toHaveLength(3);
+  for (const command of commands) {
+    await runProgram("sh", ["-c", command.replace("<checkout of osmosis>", CHECKOUT)], clone);
+  }
+  expect(await installed()).not.toContain("Older.");
+  expect((await readdir(join(workspace, "vendor"))).toSorted()).toEqual([
+    "osmosis-protocol-0.1.0.tgz",
+    "osmosis-sdk-0.1.0.tgz",
+  ]);
+  const lock = await readFile(join(workspace, "package-lock.json"), "utf8");
+  expect(lock).not.toContain("osmosis-sdk-0.0.9");
+  // And from the lock alone, as the platform installs it.
+  await runProgram("npm", ["ci", "--no-audit", "--no-fund", "--prefer-offline"], clone);
+  expect(await installed()).not.toContain("Older.");
 });
