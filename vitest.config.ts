@@ -2,6 +2,17 @@ import { defineConfig } from "vitest/config";
 
 const packages = ["protocol", "engine", "controller", "sdk", "server", "cli", "web"];
 
+/** End-to-end tests of leases, silence and patience that end in seconds: each has the machine for itself. */
+const faults = [
+  "bad-input",
+  "bad-trainer",
+  "full-disk",
+  "lost-workers",
+  "many-workers",
+  "nothing-is-lost",
+].map((name) => `tests/end-to-end/${name}.test.ts`);
+const slow = { testTimeout: 600_000, hookTimeout: 600_000 };
+
 /**
  * One project per package, plus the repository's own tests. A project is what `vitest --project <name>` runs.
  * Two workers at most: the machines that run this have two cores, and many tests start real child processes.
@@ -23,15 +34,8 @@ export default defineConfig({
         },
       })),
       { test: { name: "architecture", include: ["tests/architecture.test.ts"] } },
-      {
-        test: {
-          name: "end-to-end",
-          include: ["tests/end-to-end/**/*.test.ts"],
-          testTimeout: 600_000,
-          hookTimeout: 600_000,
-          fileParallelism: false,
-        },
-      },
+      { test: { name: "end-to-end", include: ["tests/end-to-end/*.test.ts"], exclude: faults, ...slow } },
+      { test: { name: "faults", include: faults, fileParallelism: false, ...slow } },
     ],
   },
 });
