@@ -25,13 +25,16 @@ function slowTrainer(bandit: Bandit): Bandit {
   };
 }
 
-/** Updates between the oldest token of each training rollout and its step. A step of which no group teaches makes none. */
+/** Updates of the steps before one. A step of which no group teaches makes none. */
+function updatesBefore({ steps }: Store, step: number): number {
+  return steps.filter((done) => done.step < step && done.metrics["train/updated"] === 1).length;
+}
+
+/** Updates between the oldest token of each training rollout and its step. */
 function agesOf(store: Store, ofStep?: number): number[] {
-  const updatesBefore = (step: number): number =>
-    store.steps.filter((done) => done.step < step && done.metrics["train/updated"] === 1).length;
   return store.rollouts
     .filter(({ phase, step }) => phase === "train" && (ofStep === undefined || step === ofStep))
-    .map(({ step, weights_version_min: version }) => updatesBefore(step ?? 0) - version);
+    .map(({ step, weights_version_min: version }) => updatesBefore(store, step) - version);
 }
 
 test("with a staleness of 0 the curve is that of the synchronous loop, to the last bit", async () => {
@@ -86,7 +89,8 @@ test("later steps are rolled out while a step trains and is validated, and valid
   const validated = store.rollouts.filter(({ phase }) => phase === "validation");
   expect(validated).toHaveLength(6 * 4);
   for (const { step, weights_version_min: oldest, weights_version_max: newest } of validated) {
-    expect([oldest, newest]).toEqual([step, step]);
+    const updates = updatesBefore(store, step + 1);
+    expect([oldest, newest]).toEqual([updates, updates]);
   }
 });
 
