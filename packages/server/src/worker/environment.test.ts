@@ -23,7 +23,7 @@ async function prepare(commit: string, files: Readonly<Record<string, string>>):
     root: join(folder, "environments"),
     commit,
     source: (use) => use(createReadStream(archive)),
-    environment: childEnvironment(process.env, {}),
+    environment: childEnvironment(process.env),
     onLine: () => {},
     signal: new AbortController().signal,
   });

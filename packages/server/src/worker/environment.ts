@@ -9,7 +9,7 @@ import { startGuarded } from "./guarded-process.ts";
 /** A worker's variable: a Python that has what its rollouts need already, so that nothing is installed. */
 export const ROLLOUT_PYTHON = "OSMOSIS_ROLLOUT_PYTHON";
 
-/** Variables of this machine that a rollout may see. Everything else it gets by name, from its configuration. */
+/** Variables of this machine that children may see. A rollout gets others by name, from its configuration. */
 const PASSED_ON = [
   "PATH",
   "HOME",
@@ -23,16 +23,14 @@ const PASSED_ON = [
   ROLLOUT_PYTHON,
 ];
 
-export function childEnvironment(
-  own: Readonly<Record<string, string | undefined>>,
-  extra: Readonly<Record<string, string>>,
-): Record<string, string> {
+/** What a child sees of this worker's environment. Installers see nothing else: what they make, other runs use, too. */
+export function childEnvironment(own: Readonly<Record<string, string | undefined>>): Record<string, string> {
   const environment: Record<string, string> = {};
   for (const name of PASSED_ON) {
     const value = own[name];
     if (value !== undefined) environment[name] = value;
   }
-  return { ...environment, ...extra };
+  return environment;
 }
 
 const READY = ".osmosis-ready";

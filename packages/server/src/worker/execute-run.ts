@@ -58,14 +58,13 @@ export async function executeRun(
 ): Promise<RunEnd> {
   const { link, log, signal } = run;
   const folder = join(tools.dataFolder, "runs", job.run_id);
-  const secretsAndEnv = { ...job.env, ...job.secrets };
 
   log.write("info", "prepare", `Preparing commit ${job.commit_sha.slice(0, 7)}`);
   const code = await prepareEnvironment({
     root: join(tools.dataFolder, "environments"),
     commit: job.commit_sha,
     source: (use, innerSignal) => link.source(use, innerSignal),
-    environment: childEnvironment(tools.environment, {}),
+    environment: childEnvironment(tools.environment),
     onLine: (line) => log.write("info", "prepare", line),
     signal,
   });
@@ -74,7 +73,8 @@ export async function executeRun(
     folder: code,
     rollout: job.rollout,
     entrypoint: job.entrypoint,
-    environment: childEnvironment(tools.environment, secretsAndEnv),
+    environment: childEnvironment(tools.environment),
+    variables: { ...job.env, ...job.secrets },
     artifactRoot: join(folder, "artifacts"),
     onLine: (line, stream) => log.write(stream === "stderr" ? "warning" : "info", "rollout", line),
     ...(tools.rolloutTimeouts === undefined ? {} : { timeouts: tools.rolloutTimeouts }),

@@ -213,7 +213,7 @@ async function open(
     root: join(tools.dataFolder, "environments"),
     commit: share.commit_sha,
     source: (use, innerSignal) => link.source(use, innerSignal),
-    environment: childEnvironment(tools.environment, {}),
+    environment: childEnvironment(tools.environment),
     onLine: (line) => log.write("info", "prepare", line),
     signal,
   });
@@ -224,7 +224,8 @@ async function open(
       folder: code,
       rollout: share.rollout,
       entrypoint: share.entrypoint,
-      environment: childEnvironment(tools.environment, { ...share.env, ...share.secrets }),
+      environment: childEnvironment(tools.environment),
+      variables: { ...share.env, ...share.secrets },
       artifactRoot: join(folder, "artifacts"),
       onLine: (line, stream) => log.write(stream === "stderr" ? "warning" : "info", "rollout", line),
       ...(tools.rolloutTimeouts === undefined ? {} : { timeouts: tools.rolloutTimeouts }),

@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { access, mkdir, mkdtemp, realpath, rm, writeFile } from "node:fs/promises";
+import { access, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -34,6 +34,7 @@ backend-path = ["."]
 const BACKEND = `
 import zipfile, os
 def build_editable(folder, config_settings=None, metadata_directory=None):
+    open("installed-with", "w").write(os.environ.get("PASSWORD", "no password"))
     info = "toy_rollout-1.2.3.dist-info"
     files = {
         "toy_rollout.pth": os.getcwd(),
@@ -58,6 +59,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         body = {"status": "ok", "instance_id": os.environ["_OSMOSIS_ROLLOUT_INSTANCE_ID"],
+                "password": os.environ["PASSWORD"],
                 "version": importlib.metadata.version("toy-rollout")}
         self.wfile.write(json.dumps(body).encode())
 http.server.HTTPServer(("127.0.0.1", int(os.environ["_OSMOSIS_ROLLOUT_PORT"])), Handler).serve_forever()
@@ -66,7 +68,7 @@ http.server.HTTPServer(("127.0.0.1", int(os.environ["_OSMOSIS_ROLLOUT_PORT"])), 
 const lines: string[] = [];
 const request = (more: Readonly<Record<string, string>> = {}) => ({
   folder: rollout,
-  environment: childEnvironment(process.env, more),
+  environment: { ...childEnvironment(process.env), ...more },
   onLine: (line: string) => void lines.push(line),
   signal: new AbortController().signal,
 });
@@ -83,7 +85,8 @@ test.skipIf(!canInstall)(
         folder,
         rollout: "toy",
         entrypoint: "main.py",
-        environment: childEnvironment(process.env, {}),
+        environment: childEnvironment(process.env),
+        variables: { PASSWORD: "correct-horse", OSMOSIS_ROLLOUT_PYTHON: "/no/such/python" },
         artifactRoot: join(folder, "artifacts"),
         onLine: (line, stream) => void said.push(`${stream} ${line}`),
         timeouts: { startMs: 60_000, silenceMs: 60_000 },
@@ -92,8 +95,13 @@ test.skipIf(!canInstall)(
       });
     {
       await using server = await start();
-      expect(await (await fetch(`${server.url}/health`)).json()).toMatchObject({ version: "1.2.3" });
+      expect(await (await fetch(`${server.url}/health`)).json()).toMatchObject({
+        version: "1.2.3",
+        password: "correct-horse",
+      });
     }
+    // What is installed is there for other runs of the commit, too.
+    expect(await readFile(join(rollout, "installed-with"), "utf8")).toBe("no password");
     // The level that Python wrote before a line decides, not the stream.
     expect(said).toContain("stdout INFO:     Started");
     expect(said).toContain("stderr 2026-01-02 03:04:05,678 ERROR toy: broken");

@@ -32,8 +32,10 @@ export type RolloutProcessRequest = {
   readonly folder: string;
   readonly rollout: string;
   readonly entrypoint: string;
-  /** What the child sees of the outside; the platform's own variables are added. */
+  /** What the child sees of the outside; an installer sees it, too. */
   readonly environment: Readonly<Record<string, string>>;
+  /** What it sees of the run: its variables and secrets. The platform's own are added. */
+  readonly variables: Readonly<Record<string, string>>;
   readonly artifactRoot: string;
   readonly onLine: (line: string, stream: "stdout" | "stderr") => void;
   readonly timeouts?: RolloutTimeouts;
@@ -65,6 +67,7 @@ export async function startRolloutProcess(request: RolloutProcessRequest): Promi
       // Python keeps what it prints into a pipe for itself until there is much of it.
       ...(isPython(entrypoint) && { PYTHONUNBUFFERED: "1" }),
       ...request.environment,
+      ...request.variables,
       _OSMOSIS_ROLLOUT_PORT: String(port),
       _OSMOSIS_ROLLOUT_SERVER_TOKEN: token,
       _OSMOSIS_ROLLOUT_INSTANCE_ID: instance,
