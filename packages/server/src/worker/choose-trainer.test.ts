@@ -111,10 +111,12 @@ test("what a trainer by URL cannot do, and a missing key, are said before anythi
   const platforms = { trainer: { url: trainer.server.url } };
   await expect(open(jobOf({ method: "full" }, platforms))).rejects.toMatchObject({
     code: "VALIDATION",
-    hint: expect.stringContaining('method = "lora"'),
+    message: expect.stringContaining('[advanced].method must be "lora" with a trainer by URL (http://'),
+    hint: expect.stringContaining('trainer = "embedded"'),
   });
   await expect(open(jobOf({ rollout_workers: 2 }, platforms))).rejects.toMatchObject({
     code: "VALIDATION",
+    message: expect.stringContaining("[advanced].rollout_workers must be 1"),
   });
   await expect(open(jobOf({ ...trainerUrl, trainer_api_key: "TRAINER_KEY" }))).rejects.toMatchObject({
     code: "VALIDATION",

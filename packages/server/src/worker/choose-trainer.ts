@@ -14,7 +14,13 @@ import {
   type Sampler,
   type TrainingService,
 } from "@osmosis/engine";
-import { OsmosisError, type Job, type ReplayJob, type TrainingJob } from "@osmosis/protocol";
+import {
+  OsmosisError,
+  contradictionsByUrl,
+  type Job,
+  type ReplayJob,
+  type TrainingJob,
+} from "@osmosis/protocol";
 
 type Parts = {
   readonly tools: {
@@ -48,14 +54,11 @@ export async function openTrainer(
   const { advanced } = job.config;
   const chosen = trainerOf(job);
   if (chosen === undefined) return await tools.openService();
-  if (advanced.method === "full") {
-    throw new OsmosisError("VALIDATION", `The trainer at ${chosen.url} is used for adapters only.`, {
-      hint: 'Set [advanced].method = "lora", or trainer = "embedded".',
-    });
-  }
-  if (advanced.rollout_workers > 1) {
-    throw new OsmosisError("VALIDATION", "What a trainer by URL samples cannot be spread over workers.", {
-      hint: 'Set [advanced].rollout_workers = 1, or trainer = "embedded".',
+  // The platform may have got its trainer after the run was queued.
+  const [fault] = contradictionsByUrl(advanced, chosen.url);
+  if (fault !== undefined) {
+    throw new OsmosisError("VALIDATION", `[advanced].${fault.key} ${fault.message}.`, {
+      hint: 'Change it, or set [advanced].trainer = "embedded", and submit the run again.',
     });
   }
   const { contextLength, vocabSize } = await readModelConfig(source.folder);
