@@ -98,6 +98,12 @@ test("compare lines two runs up, and pairs their held-out rows", async () => {
   const text = (await run("train", "compare", a, b)).stdout;
   expect(text).toContain(`${b} (step 3) against ${a} (step 2), the same 4 rows: pass rate +0.500`);
   expect(text).toMatch(new RegExp(`rollout/raw_reward\\s+${b}\\s+3\\s+0\\.200\\s+0\\.600`));
+  // Half a point more in every row: of the next row that tells nothing.
+  const c = await trained([0.2], [0.5, 0.5, 0.5, 0.5]);
+  const d = await trained([0.2], [1, 1, 1, 1]);
+  expect((await run("train", "compare", c, d)).stdout).toMatch(
+    /pass rate \+1\.000 \(95 % interval \S+ to \+1\.000\), reward without an interval/,
+  );
   expect((await run("train", "compare", a, "--json")).code).toBe(2);
   expect(errorOf(await run("train", "compare", a, a, "--json")).code).toBe("VALIDATION");
 });

@@ -73,20 +73,15 @@ function pairedText(paired: PairedDifference): string {
     only_b_passes: onlyB,
     sign_test_p: p,
   } = paired;
-  const differences = (
-    [
-      ["pass rate", passRate],
-      ["reward", reward],
-    ] as const
-  ).flatMap(([name, estimate]) =>
-    estimate === null
-      ? []
-      : `${name} ${signed(estimate.value)} (95 % ${signed(estimate.ci_low)} to ${signed(estimate.ci_high)})`,
-  );
   return [
-    `${b} (step ${paired.b_step}) against ${a} (step ${paired.a_step}), the same ${paired.rows} rows: ${differences.join(", ") || "too few rows"}`,
+    `${b} (step ${paired.b_step}) against ${a} (step ${paired.a_step}), the same ${paired.rows} rows: pass rate ${difference(passRate)}, reward ${difference(reward)}`,
     `only ${a} passes ${onlyA}, only ${b} passes ${onlyB}${p === null ? "" : `, sign test p = ${p.toPrecision(2)}`}`,
   ].join("\n");
+}
+
+function difference(estimate: PairedDifference["reward"]): string {
+  if (estimate === null) return "without an interval (too few rows, or the same in all)";
+  return `${signed(estimate.value)} (95 % interval ${signed(estimate.ci_low)} to ${signed(estimate.ci_high)})`;
 }
 
 function signed(value: number): string {

@@ -55,7 +55,7 @@ const PairedDifference = z.object({
   rows: z.int(),
   /** Mean of reward(b) − reward(a) over the rows with both, with a 95 % interval: Student's, or Agresti and Min's where no row differs. */
   reward: Estimate.nullable(),
-  /** Mean of pass(b) − pass(a) over the rows that count in both. Both are null below two rows. */
+  /** Mean of pass(b) − pass(a) over the rows that count in both. Each is null below two rows, and where all rows differ by the same part of 1. */
   pass_rate: Estimate.nullable(),
   /** Rows that only one of the two passes. */
   only_a_passes: z.int(),
