@@ -314,12 +314,11 @@ describe("a trainer that", () => {
 });
 
 describe("a checkpoint's archive", () => {
-  const FILES = new Map(
-    ["adapter_config.json", "adapter_model.safetensors"].map((name) => [
-      name,
-      new TextEncoder().encode(name),
-    ]),
-  );
+  const bytes = (text: string) => new TextEncoder().encode(text);
+  const FILES = new Map([
+    ["adapter_config.json", bytes('{"r":4}')],
+    ["adapter_model.safetensors", bytes("weights")],
+  ]);
   const ARCHIVE = "/training_runs/s/checkpoints/sampler_weights/osmosis/archive";
 
   /** The files of a checkpoint, and what the run is told. */
@@ -353,9 +352,35 @@ describe("a checkpoint's archive", () => {
     expect(told).toEqual([]);
   });
 
-  test("that cannot be had costs the archive, never the run", async () => {
-    const { files, told } = await checkpoint(["cut"]);
+  test.each([
+    ["cannot be had", "cut", "handed out no archive"],
+    ["is none", { type: "application/x-tar", body: "<html>".repeat(200) }, "is no tar archive"],
+    [
+      "ends too early",
+      { type: "application/x-tar", body: writeTar(FILES).subarray(0, 600) },
+      "ends too early",
+    ],
+    [
+      "is packed badly",
+      { type: "application/gzip", body: Uint8Array.of(0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 7) },
+      "cannot be read",
+    ],
+    [
+      "has a broken configuration",
+      {
+        type: "application/x-tar",
+        body: writeTar(new Map([...FILES, ["adapter_config.json", bytes('{"r":')]])),
+      },
+      "cannot be read",
+    ],
+    [
+      "holds something else",
+      { type: "application/x-tar", body: writeTar(new Map([["README", new Uint8Array(1)]])) },
+      "holds no adapter",
+    ],
+  ] as const)("that %s costs the archive, never the run", async (_, archive, why) => {
+    const { files, told } = await checkpoint([archive]);
     expect(files).toEqual(["remote-weights.json"]);
-    expect(told).toEqual([expect.stringContaining("lives there")]);
+    expect(told).toEqual([expect.stringMatching(new RegExp(`${why}.*lives there`))]);
   });
 });

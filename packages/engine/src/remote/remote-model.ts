@@ -152,10 +152,9 @@ export async function createRemoteModel(
       // What is saved for sampling cannot be trained further.
       await refer(folder, of, { path, training_path: await save("/save_weights") });
       if (options.method.type !== "lora") return;
-      if (await downloadAdapter(session.wire, path, folder, session.signal)) return;
-      session.notice(
-        "The trainer handed out no archive of the weights: the checkpoint is a reference to them, and lives there.",
-      );
+      const why = await downloadAdapter(session.wire, path, folder, session.signal);
+      if (why !== undefined)
+        session.notice(`${why}: the checkpoint is a reference to them, and lives there.`);
     },
 
     async saveState(folder) {

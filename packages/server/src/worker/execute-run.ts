@@ -237,7 +237,7 @@ function trainWith(
 async function nameBaseModel(folder: string, model: ModelAssignment): Promise<void> {
   if (model.type !== "local") return;
   const path = join(folder, "adapter_config.json");
-  // Written by the engine, a moment ago.
+  // Written by the engine a moment ago, or read by it from a trainer's archive.
   const text = await readFile(path, "utf8").catch(() => undefined);
   // Weights that stay at a trainer have none.
   if (text === undefined) return;
