@@ -228,6 +228,13 @@ describe("a trainer that", () => {
       "The trainer: no such adapter",
     ],
     [
+      "samples more than it was asked for",
+      {
+        asample: json({ sequences: [{ stop_reason: "length", tokens: [1, 2, 3], logprobs: [-1, -1, -1] }] }),
+      },
+      "3 tokens where 2 were asked for",
+    ],
+    [
       "makes no sampling session",
       { "/create_sampling_session": json({ detail: "sampling is switched off" }, 422) },
       "refused /create_sampling_session (422): ",

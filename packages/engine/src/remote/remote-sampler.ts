@@ -3,7 +3,7 @@ import { checkSampleRequest } from "../sampler/check-request.ts";
 import type { SampleRequest, SampleResult, Sampler } from "../service.ts";
 import { lost, OtherVocabulary } from "./model-lost.ts";
 import type { RemoteSession } from "./service.ts";
-import { sampleResult } from "./wire-data.ts";
+import { rubbish, sampleResult } from "./wire-data.ts";
 
 /** Where samples come from: a sampling session of the trainer, and how many updates its weights have seen. */
 export type SamplingTarget = { readonly samplingSession: string; readonly version: number };
@@ -21,13 +21,14 @@ export function createRemoteSampler(
     const { samplingSession, version } = await parts.target();
     const seqId = (lastSeqIds.get(samplingSession) ?? 0) + 1;
     lastSeqIds.set(samplingSession, seqId);
+    const maxTokens = Math.min(request.maxTokens, contextLength - request.prompt_T.length);
     const body = {
       sampling_session_id: samplingSession,
       seq_id: seqId,
       num_samples: 1,
       prompt: { chunks: [{ type: "encoded_text", tokens: request.prompt_T }] },
       sampling_params: {
-        max_tokens: Math.min(request.maxTokens, contextLength - request.prompt_T.length),
+        max_tokens: maxTokens,
         seed: request.seed,
         stop: request.stopTokens,
         temperature: request.temperature,
@@ -38,7 +39,11 @@ export function createRemoteSampler(
     const signal =
       request.signal === undefined ? session.signal : AbortSignal.any([session.signal, request.signal]);
     const pending = await session.wire.start("/asample", { json: body }, signal);
-    return { ...sampleResult(await pending.result()), weightsVersion: version };
+    const result = sampleResult(await pending.result());
+    if (result.tokens_T.length > maxTokens) {
+      throw rubbish(`${result.tokens_T.length} tokens where ${maxTokens} were asked for`);
+    }
+    return { ...result, weightsVersion: version };
   }
 
   return {
