@@ -6,6 +6,7 @@ import type { Context } from "../context.ts";
 import { formatBytes, formatCount } from "../output/format.ts";
 import type { OperationResult } from "../output/result.ts";
 import type { Progress } from "../output/progress.ts";
+import { SILENCE, patiently } from "../platform/patience.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
 import { datasetRow } from "./row.ts";
@@ -140,7 +141,11 @@ async function untilRead(
   progress: Progress,
 ): Promise<Dataset> {
   for (;;) {
-    const dataset = await client.call(datasetRoutes.get, { params: { name } });
+    const dataset = await patiently(
+      context,
+      () => client.call(datasetRoutes.get, { params: { name } }),
+      () => progress.update({ label: name, text: SILENCE }),
+    );
     switch (dataset.status) {
       case "uploaded":
         return dataset;

@@ -7,6 +7,7 @@ import type { ListResult, SilentResult } from "../output/result.ts";
 import { stringifyStrict } from "../output/strict-json.ts";
 import { printable } from "../output/style.ts";
 import { logList } from "../platform/log-list.ts";
+import { SILENCE, patiently } from "../platform/patience.ts";
 import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
 import type { RunKind } from "./kind.ts";
@@ -59,17 +60,27 @@ async function follow(
   { kind, name, limit }: { kind: RunKind; name: string; limit: number },
 ): Promise<void> {
   const { io } = context;
+  /** Whether it was said that the platform is silent now. */
+  let isTold = false;
+  const patient = <T>(ask: () => Promise<T>): Promise<T> =>
+    patiently(context, ask, () => {
+      if (!isTold) context.note(`${name}: ${SILENCE}`);
+      isTold = true;
+    });
   let cursor: string | undefined;
   /** Lines from before this command, of which only the newest are shown; undefined once they are. */
   let backlog: LogEntry[] | undefined = [];
   for (;;) {
     // Asked before the log: lines that were written before the end are in the page that follows.
-    const hasEnded = await isEnded(session, kind, name);
-    const page = await readLog(session, kind, name, {
-      limit: PAGE_LINES,
-      direction: "newer",
-      ...(cursor === undefined ? {} : { cursor }),
-    });
+    const hasEnded = await patient(() => isEnded(session, kind, name));
+    const page = await patient(() =>
+      readLog(session, kind, name, {
+        limit: PAGE_LINES,
+        direction: "newer",
+        ...(cursor === undefined ? {} : { cursor }),
+      }),
+    );
+    isTold = false;
     cursor = page.next_cursor ?? cursor;
     const isWhole = page.logs.length < PAGE_LINES;
     if (backlog !== undefined) {

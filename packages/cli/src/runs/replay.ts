@@ -4,13 +4,11 @@ import type { Context } from "../context.ts";
 import { UsageError } from "../output/failure.ts";
 import { render } from "../output/render.ts";
 import type { DetailResult, Table } from "../output/result.ts";
+import { SILENCE, patiently } from "../platform/patience.ts";
 import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
-import { isPassing } from "./wait.ts";
 
 const POLL_MS = 300;
-/** So long a platform may not answer before waiting is given up. */
-const PATIENCE_MS = 180_000;
 
 /** What decides whether a step is the same, in the words of a person; the others are in `--json`. */
 const SHOWN: readonly (readonly [key: string, title: string])[] = [
@@ -91,19 +89,16 @@ async function follow(context: Context, { client }: WorkspaceSession, started: R
   const params = { name: started.training_run_name, replay_id: started.id };
   const progress = context.progress();
   let replay = started;
-  let silentSince: number | undefined;
   try {
     for (;;) {
       progress.update(progressOf(replay));
       if (replay.completed_at !== null) return replay;
       await delay(POLL_MS, undefined, { signal: io.interrupted });
-      try {
-        replay = await client.call(replayRoutes.get, { params });
-        silentSince = undefined;
-      } catch (error) {
-        silentSince ??= io.now();
-        if (!isPassing(error) || io.now() - silentSince > PATIENCE_MS) throw error;
-      }
+      replay = await patiently(
+        context,
+        () => client.call(replayRoutes.get, { params }),
+        () => progress.update({ label: "Replay", text: SILENCE }),
+      );
     }
   } catch (error) {
     if (io.interrupted.aborted) {

@@ -11,13 +11,12 @@ import type { Context } from "../context.ts";
 import { formatDuration, formatNumber } from "../output/format.ts";
 import type { NextStep, OperationResult } from "../output/result.ts";
 import type { ProgressState } from "../output/progress.ts";
+import { SILENCE, patiently } from "../platform/patience.ts";
 import type { WorkspaceSession } from "../platform/session.ts";
 import { RUN_WORD, type RunKind } from "./kind.ts";
 import { evalFields, trainingFields } from "./run-fields.ts";
 
 const POLL_MS = 500;
-/** So long a platform may not answer, for example because it is restarted, before waiting is given up. */
-const PATIENCE_MS = 180_000;
 
 type RunEnd = Omit<OperationResult, "operation" | "resource"> & {
   readonly resource: Readonly<Record<string, unknown>>;
@@ -36,7 +35,6 @@ export async function waitForRun(
 ): Promise<RunEnd> {
   const progress = context.progress();
   const estimate = timeLeft(context.io.now);
-  let silentSince: number | undefined;
   const leaveNote = (): void => {
     progress.stop();
     if (context.mode !== "json") context.note(`${name} goes on. \`osmosis ${kind} stop ${name}\` stops it.`);
@@ -44,17 +42,11 @@ export async function waitForRun(
   context.io.interrupted.addEventListener("abort", leaveNote, { once: true });
   try {
     for (;;) {
-      let state: RunState;
-      try {
-        state = await readRun(session, kind, name);
-        silentSince = undefined;
-      } catch (error) {
-        silentSince ??= context.io.now();
-        if (!isPassing(error) || context.io.now() - silentSince > PATIENCE_MS) throw error;
-        progress.update({ label: name, text: "the platform does not answer; waiting …" });
-        await delay(POLL_MS * 2, undefined, { signal: context.io.interrupted });
-        continue;
-      }
+      const state = await patiently(
+        context,
+        () => readRun(session, kind, name),
+        () => progress.update({ label: name, text: SILENCE }),
+      );
       progress.update(progressOf(state, estimate));
       if (isFinal(state.run.status)) {
         progress.stop();
@@ -92,15 +84,6 @@ export function isFinal(status: EvalRun["status"] | TrainingRun["status"]): bool
     case "crashed":
       return true;
   }
-}
-
-/** The platform may come back from this: no answer, or an answer that it is starting or overloaded. */
-export function isPassing(error: unknown): boolean {
-  if (!(error instanceof OsmosisError)) return false;
-  const status = error.details?.["status_code"];
-  return (
-    error.code === "NETWORK" || error.code === "RATE_LIMITED" || (typeof status === "number" && status >= 500)
-  );
 }
 
 export function progressOf(
