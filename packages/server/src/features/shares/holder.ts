@@ -179,6 +179,8 @@ export async function publishWeights(
       .values({ run_id: lease.runId, ...state })
       .onConflict((conflict) => conflict.column("run_id").doUpdateSet(state))
       .execute();
+    // Told again, because no answer came: those before them are still being fetched.
+    if (former?.version === version) return [];
     return await transaction
       .deleteFrom("run_files")
       .where("run_id", "=", lease.runId)

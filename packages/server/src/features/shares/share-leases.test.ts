@@ -304,6 +304,28 @@ withDatabaseLocation("the lease of a share", (locate) => {
       });
     });
 
+    test("keeps the newest weights and those before them, also when the newest are told again", async () => {
+      const { worker: one, job } = await hold();
+      const run = one.run(job);
+      const kept = async () => {
+        const rows = await server.platform.db
+          .selectFrom("run_files")
+          .select("path")
+          .where("run_id", "=", job.run_id)
+          .orderBy("path")
+          .execute();
+        return rows.map(({ path }) => path);
+      };
+      for (const version of [1, 2, 3]) {
+        await run.put(`weights/${version}/adapter`, `weights ${version}`);
+        await run.publishWeights(version, ["adapter"]);
+      }
+      expect(await kept()).toEqual(["weights/2/adapter", "weights/3/adapter"]);
+      await run.publishWeights(3, ["adapter"]);
+      expect(await kept()).toEqual(["weights/2/adapter", "weights/3/adapter"]);
+      await run.finish();
+    });
+
     test("takes nothing back of another run's shares", async () => {
       const [holder, other] = [await hold(), await hold()];
       const { share } = await offer(holder);
