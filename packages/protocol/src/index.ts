@@ -7,7 +7,7 @@ export * from "./outcome.ts";
 export * from "./plain-json.ts";
 export { repeatedKey } from "./repeated-key.ts";
 export * from "./rollout.ts";
-export { metricsFault, rewardFault } from "./sample-limits.ts";
+export { MAX_METRICS, metricsFault, rewardFault } from "./sample-limits.ts";
 export { createClient, errorOfAnswer, type Client, type ClientOptions } from "./client.ts";
 export { closest, issuesOf, type Issue } from "./issues.ts";
 export { fillPath, route, type PathParameters, type Route } from "./route.ts";

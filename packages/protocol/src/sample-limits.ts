@@ -3,7 +3,8 @@
  * added up, so neither their number nor their size can be left to a grader that goes wrong.
  */
 
-const MAX_METRICS = 256;
+/** Of a rollout, and of what is shown of many together: a grader may give each rollout names of its own. */
+export const MAX_METRICS = 256;
 const MAX_NAME_LENGTH = 128;
 /** Its square, a million times, is still a number. */
 const LARGEST_METRIC = 1e100;

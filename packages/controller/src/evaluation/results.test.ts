@@ -17,6 +17,18 @@ function rollout(
   return { row_index: row, sample_index: sample, outcome, reward, ...tokens, metrics: {} };
 }
 
+test("of more names of metrics than can be shown those count that most rollouts have, and it is said", () => {
+  const rollouts = Array.from({ length: 300 }, (_, row) => ({
+    ...rollout(row, 0, 1),
+    metrics: { [`of_row_${row}`]: row, turns: 2 },
+  }));
+  const { components, warnings } = evaluationResults(rollouts, facts);
+  expect(Object.keys(components)).toHaveLength(256);
+  expect(components["turns"]).toEqual({ mean: 2, n: 300 });
+  expect(warnings).toEqual([expect.stringMatching(/^The rollouts gave 301 metrics .* the 256 that most/)]);
+  expect(evaluationResults(rollouts.slice(0, 255), facts)).toMatchObject({ warnings: [] });
+});
+
 test("what a grader told beside the reward is averaged over the graded rollouts that have it", () => {
   const rollouts = [
     { ...rollout(0, 0, 1), metrics: { used_tool: 1, ["__proto__"]: 3 } },

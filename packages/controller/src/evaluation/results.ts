@@ -1,4 +1,4 @@
-import { isInfrastructureFailure } from "@osmosis/protocol";
+import { MAX_METRICS, isInfrastructureFailure } from "@osmosis/protocol";
 import type { EvalResults, OutcomeCounts, RolloutOutcome, RolloutRecord } from "@osmosis/protocol";
 import { meanInterval, passAtK, quantile, shareInterval } from "./statistics.ts";
 import type { Clustered } from "./statistics.ts";
@@ -97,10 +97,20 @@ export function evaluationResults(
 function warningsOf(rollouts: readonly EvaluatedRollout[]): string[] {
   const graded = rollouts.filter(({ reward }) => reward !== null);
   const silent = graded.filter(({ model_calls }) => model_calls === 0).length;
-  if (silent === 0) return [];
+  const named = new Set(graded.flatMap(({ metrics }) => Object.keys(metrics))).size;
   return [
-    `In ${silent} of ${graded.length} graded rollouts the model answered no call, so their rewards say nothing about it: ` +
-      "the workflow does not call the model that it is given, or each of its calls was refused.",
+    ...(silent === 0
+      ? []
+      : [
+          `In ${silent} of ${graded.length} graded rollouts the model answered no call, so their rewards say nothing about it: ` +
+            "the workflow does not call the model that it is given, or each of its calls was refused.",
+        ]),
+    ...(named <= MAX_METRICS
+      ? []
+      : [
+          `The rollouts gave ${named} metrics of different names, and the ${MAX_METRICS} that most of them have are shown: ` +
+            "a metric has one name in all rollouts.",
+        ]),
   ];
 }
 
@@ -110,7 +120,10 @@ function componentsOf(rollouts: readonly EvaluatedRollout[]): EvalResults["compo
   );
 }
 
-/** What workflow or grader gave beside the reward, by name: a value of each rewarded rollout that has it. */
+/**
+ * What workflow or grader gave beside the reward, by name: a value of each rewarded rollout that has it. Of very many names
+ * those that most have, since each becomes a curve.
+ */
 export function metricValues(
   rollouts: readonly Pick<RolloutRecord, "reward" | "metrics">[],
 ): ReadonlyMap<string, readonly number[]> {
@@ -123,7 +136,9 @@ export function metricValues(
       else known.push(value);
     }
   }
-  return values;
+  if (values.size <= MAX_METRICS) return values;
+  const byCount = [...values].toSorted(([a, inA], [b, inB]) => inB.length - inA.length || (a < b ? -1 : 1));
+  return new Map(byCount.slice(0, MAX_METRICS));
 }
 
 function scoreInterval(rewards: Clustered): EvalResults["score_ci"] {

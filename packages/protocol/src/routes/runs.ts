@@ -64,7 +64,10 @@ export const EvalResults = z.object({
   total_tokens: z.int(),
   outcomes: OutcomeCounts,
   reward_stats: RewardStats.nullable(),
-  /** Means of what workflow or grader gave beside the reward, by name; each over the `n` graded rollouts that have it. */
+  /**
+   * Means of what workflow or grader gave beside the reward, by name; each over the `n` graded rollouts that have it. Of
+   * more than 256 names those that most have.
+   */
   components: z.record(z.string(), z.object({ mean: z.number(), n: z.int() })).default({}),
   /** Why the numbers may not mean what they seem to, in sentences. */
   warnings: z.array(z.string()).default([]),
