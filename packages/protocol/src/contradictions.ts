@@ -27,7 +27,7 @@ type Settings = {
 
 export type Contradiction = { readonly key: keyof Settings["advanced"]; readonly message: string };
 
-/** Settings of `[advanced]` that exclude each other, lack another one, would teach nothing, or the opposite of what was meant. */
+/** Settings of `[advanced]` that exclude each other, lack another one, or teach nothing or the opposite of what was meant. */
 export function contradictions(settings: Settings): Contradiction[] {
   const { trainer } = settings.advanced;
   return [

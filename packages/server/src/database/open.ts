@@ -13,8 +13,8 @@ import type { Tables } from "./tables.ts";
 
 /**
  * Where the rows live. `folder`: an embedded Postgres in that folder, one process only. `url`: a Postgres server, for any
- * number of processes; a platform binds it to its data folder (`bound-folder.ts`). `memory`: an embedded Postgres that is gone when it is closed, for tests; a snapshot of an empty
- * one spares making it.
+ * number of processes; a platform binds it to its data folder (`bound-folder.ts`). `memory`: an embedded Postgres that is
+ * gone when it is closed, for tests; a snapshot of an empty one spares making it.
  */
 export type DatabaseLocation =
   | { kind: "folder"; folder: string }

@@ -28,8 +28,8 @@ export function openRunLog(options: {
   readonly now: () => Date;
   readonly signal: AbortSignal;
 }): RunLog {
-  // Programs print line by line and JSON, so the lines of a longer secret count, and its escaped form. Longest first, so that a secret which
-  // contains another is hidden whole.
+  // Programs print line by line and JSON, so the lines of a longer secret count, and its escaped form. Longest first, so
+  // that a secret which contains another is hidden whole.
   const secrets = options.secrets
     .flatMap((value) => [
       value.trim(),

@@ -33,7 +33,7 @@ const PART_BYTES = 32 * 1024 * 1024;
  */
 export function createModelImports(parts: ImportParts) {
   const { db, blobs, blobUrls, now } = parts;
-  /** By SHA-256, the last of those who make the file of its parts: who comes meanwhile finds the file, not half of its parts. */
+  /** By SHA-256, the last of those who make a file of its parts; who comes meanwhile finds the file, not half of them. */
   const assembling = new Map<string, Promise<void>>();
 
   return {

@@ -12,8 +12,8 @@ type Parts = Pick<Platform, "db" | "blobs" | "now">;
 
 /**
  * Deletes what runs have and nobody needs any more: states a week after the end; shares and their weights of a run whose
- * server was killed as it ended; checkpoints that an evaluation still needed when their time had come; and blobs that no row names, because a process was killed between the two, a body was
- * replaced, or the run itself is gone.
+ * server was killed as it ended; checkpoints that an evaluation still needed when their time had come; and blobs that no
+ * row names, because a process was killed between the two, a body was replaced, or the run itself is gone.
  */
 export async function deleteUnusedRunBytes(parts: Parts, signal?: AbortSignal): Promise<void> {
   await discardOldStates(parts);
