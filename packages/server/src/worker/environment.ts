@@ -4,7 +4,7 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { OsmosisError } from "@osmosis/protocol";
 import { extract } from "tar";
-import { startGuarded } from "./guarded-process.ts";
+import { runInstaller } from "./installer.ts";
 
 /** A worker's variable: a Python that has what its rollouts need already, so that nothing is installed. */
 export const ROLLOUT_PYTHON = "OSMOSIS_ROLLOUT_PYTHON";
@@ -109,19 +109,11 @@ async function installPackages(folder: string, request: EnvironmentRequest): Pro
   if (!(await exists(join(folder, "package.json")))) return;
   const locked = await exists(join(folder, "package-lock.json"));
   const quiet = ["--omit=dev", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"];
-  const said: string[] = [];
   request.onLine(`npm ${locked ? "ci" : "install"} in the commit's files`);
-  await using npm = startGuarded(["npm", locked ? "ci" : "install", ...quiet], {
+  const { code, said } = await runInstaller(["npm", locked ? "ci" : "install", ...quiet], {
+    ...request,
     folder,
-    environment: request.environment,
-    signal: request.signal,
-    onLine: (line) => {
-      said.push(line);
-      request.onLine(line);
-    },
   });
-  const { code } = await npm.ended;
-  request.signal.throwIfAborted();
   if (code !== 0) {
     const name = await packageName(folder);
     throw new OsmosisError(

@@ -2,27 +2,20 @@ import { access, readFile, rm, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { OsmosisError } from "@osmosis/protocol";
 import { ROLLOUT_PYTHON, causeIn } from "./environment.ts";
-import { startGuarded } from "./guarded-process.ts";
+import { runInstaller, type InstallRequest } from "./installer.ts";
 
 const FOLDER = ".venv";
 const READY = ".osmosis-ready";
-
-type Request = {
-  /** Of the rollout, in the commit's files. */
-  readonly folder: string;
-  readonly environment: Readonly<Record<string, string>>;
-  readonly onLine: (line: string) => void;
-  readonly signal: AbortSignal;
-};
 
 /**
  * The Python that runs a rollout: the worker's own choice, else one with the dependencies of the rollout's
  * `pyproject.toml`, which are installed once a commit, as `uv.lock` says where there is one and uv, else by pip. Without
  * `pyproject.toml` it is the machine's `python3`.
  *
+ * @param request - its folder is that of the rollout, in the commit's files
  * @throws OsmosisError `VALIDATION` when the dependencies cannot be installed, with the beginning of what the installer said.
  */
-export async function pythonFor(request: Request): Promise<string> {
+export async function pythonFor(request: InstallRequest): Promise<string> {
   const { folder, environment, onLine } = request;
   const chosen = environment[ROLLOUT_PYTHON];
   if (chosen) return chosen;
@@ -45,19 +38,8 @@ export async function pythonFor(request: Request): Promise<string> {
   return python;
 }
 
-async function install(command: readonly [string, ...string[]], request: Request): Promise<void> {
-  const said: string[] = [];
-  await using installer = startGuarded(command, {
-    folder: request.folder,
-    environment: request.environment,
-    signal: request.signal,
-    onLine: (line) => {
-      said.push(line);
-      request.onLine(line);
-    },
-  });
-  const { code } = await installer.ended;
-  request.signal.throwIfAborted();
+async function install(command: readonly [string, ...string[]], request: InstallRequest): Promise<void> {
+  const { code, said } = await runInstaller(command, request);
   if (code === 0) return;
   const errors = said.filter((line) => !/^\s*(warning|note|hint)\b/i.test(line));
   throw new OsmosisError(
