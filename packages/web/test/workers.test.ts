@@ -53,7 +53,10 @@ describe.skipIf(chromiumPath === undefined)(
       await helper.claim(0);
       const tasks = [1, 2, 3].map((row_index) => ({ rollout_id: randomUUID(), row_index, options: {} }));
       await run.publish({ share_id: randomUUID(), phase: "train", step: 2, tasks });
-      await helper.claimShare();
+      const share = await helper.claimShare();
+      if (share === null) throw new Error("no share came");
+      // As a worker does, while it holds the share.
+      const beat = setInterval(() => void helper.share(share).heartbeat(), 5000);
       const page = await stage.open({ path: "/workers" });
       const holder = page.getByRole("row", { name: `training ${name}` });
       await holder.waitFor();
@@ -63,6 +66,7 @@ describe.skipIf(chromiumPath === undefined)(
       expect(await page.getByRole("row", { name: /^lab-2/ }).innerText()).toMatch(
         new RegExp(`working\\s+3 rollouts of ${name}\\s+step 2, in ${stage.workspace.name}`),
       );
+      clearInterval(beat);
       await worker("lab-3").claim(0);
       await page.getByRole("row", { name: /^lab-3.*idle/ }).waitFor();
       await fallSilent("lab-3");
