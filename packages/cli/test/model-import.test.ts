@@ -1,4 +1,4 @@
-import { cp, mkdir, readdir, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -96,6 +96,39 @@ test("what is no model is refused here, with what is wrong", async () => {
     code: "NOT_FOUND",
     message: expect.stringContaining("config.json"),
   });
+  await rm(join(broken, "model.safetensors"));
+  await cp(join(ENGINE, "models/tiny-agent/config.json"), join(broken, "config.json"));
+  expect(errorOf(await platform.run(["model", "import", broken, "--json"]))).toMatchObject({
+    code: "NOT_FOUND",
+    message: expect.stringContaining("model.safetensors"),
+    hint: expect.stringContaining("--without-weights"),
+  });
   const named = await platform.run(["model", "import", broken, "--name", "no owner", "--json"]);
   expect(named.code).toBe(2);
+}, 60_000);
+
+test("a model of any architecture is registered without weights, and shown as one that has none here", async () => {
+  const folder = join(platform.folder, "weightless");
+  await cp(join(ENGINE, "models/tiny-agent"), folder, { recursive: true });
+  const config = await readFile(join(folder, "config.json"), "utf8");
+  await writeFile(join(folder, "config.json"), config.replace('"llama"', '"gpt_oss"'));
+  const importAs = (...more: string[]) =>
+    platform.run(["model", "import", folder, "--name", "my/weightless", "--without-weights", ...more]);
+  const shown = await importAs();
+  expect(shown.stdout).toContain(
+    "Registered my/weightless without weights: vocabulary 431, context 512; it is trained at a trainer by URL only.",
+  );
+  expect(lastJson((await importAs("--json")).stdout)).toMatchObject({
+    resource: { model_name: "my/weightless", parameters: null, sent_bytes: 0 },
+  });
+  await baseModels();
+  const cwd = join(platform.folder, "workspace");
+  const list = await platform.run(["model", "list", "--type", "base"], { cwd });
+  expect(list.stdout).toMatch(/my\/weightless\s+no weights here/);
+  const info = await platform.run(["model", "info", "my/weightless"], { cwd });
+  expect(info.stdout).toMatch(/Parameters\s+no weights here/);
+  expect(info.stdout).toMatch(/Context\s+512 tokens/);
+  const gguf = await platform.run(["model", "import", "some.gguf", "--without-weights", "--json"]);
+  expect(gguf.code).toBe(2);
+  expect(errorOf(gguf).hint).toContain("model pull OWNER/NAME --without-weights");
 }, 60_000);

@@ -25,9 +25,9 @@ beforeEach(() => {
 function pull(
   hub: { readonly url: string },
   name: string,
-  more: { env?: Record<string, string>; signal?: AbortSignal } = {},
+  more: { env?: Record<string, string>; signal?: AbortSignal; args?: readonly string[] } = {},
 ) {
-  return platform.run(["model", "pull", ID, "--name", name, "--json"], {
+  return platform.run(["model", "pull", ID, "--name", name, "--json", ...(more.args ?? [])], {
     ...(more.signal === undefined ? {} : { signal: more.signal }),
     env: { XDG_CACHE_HOME: cache, OSMOSIS_HUB_URL: hub.url, ...more.env },
   });
@@ -129,7 +129,10 @@ test("what cannot be trained is refused before its weights are fetched", async (
   await cp(TINY_AGENT, folder, { recursive: true });
   await writeFile(join(folder, "config.json"), '{"model_type":"gemma4"}');
   await using hub = await startHub(ID, folder);
-  expect(errorOf(await pull(hub, "pull/gemma")).message).toContain('"gemma4" is not supported');
+  expect(errorOf(await pull(hub, "pull/gemma"))).toMatchObject({
+    message: expect.stringContaining('"gemma4" is not supported'),
+    hint: expect.stringContaining("--without-weights"),
+  });
   expect(hub.ranges).toEqual([]);
   await rm(join(folder, "model.safetensors"));
   await writeFile(join(folder, "tiny.Q8_0.gguf"), "GGUF");
@@ -138,6 +141,28 @@ test("what cannot be trained is refused before its weights are fetched", async (
     message: expect.stringContaining("has no model.safetensors"),
     hint: expect.stringContaining("tiny.Q8_0.gguf"),
   });
+}, 60_000);
+
+test("without weights none are asked for, and the model may be of any architecture", async () => {
+  // What an earlier pull left belongs to another model of that name.
+  await rm(cache, { recursive: true, force: true });
+  const folder = join(platform.folder, "weightless");
+  await cp(TINY_AGENT, folder, { recursive: true });
+  await writeFile(
+    join(folder, "config.json"),
+    '{"model_type":"gemma4","text_config":{"vocab_size":500,"max_position_embeddings":4096}}',
+  );
+  await using hub = await startHub(ID, folder);
+  hub.announcedBytes = 1e17;
+  const pulled = await pull(hub, "pull/weightless", { args: ["--without-weights"] });
+  expect(pulled).toMatchObject({ code: 0, stderr: "" });
+  expect(lastJson(pulled.stdout)).toMatchObject({
+    operation: "model.pull",
+    message: expect.stringContaining("without weights: vocabulary 500, context 4,096"),
+    resource: { model_name: "pull/weightless", parameters: null },
+  });
+  expect(hub.ranges).toEqual([]);
+  expect(hub.faults).toEqual([]);
 }, 60_000);
 
 test("an unknown model, a hub that is no hub, and one that is down are told apart", async () => {

@@ -1,14 +1,20 @@
 export { createEmbeddedService } from "./embedded/service.ts";
 export { importGguf } from "./gguf/import-gguf.ts";
-export { checkModelFolder } from "./model/check-model-folder.ts";
-export type { CheckedModel } from "./model/check-model-folder.ts";
+export { checkModelFolder, checkWeightlessFolder } from "./model/check-model-folder.ts";
+export type { CheckedModel, CheckedWeightless } from "./model/check-model-folder.ts";
 export { initialiseModel } from "./model/parameters.ts";
 export { loadChatCodec } from "./chat-codec.ts";
 export type { ChatCodec } from "./chat-codec.ts";
 export { tokenLoss } from "./losses.ts";
 export type { TokenLoss } from "./losses.ts";
-export { ARCHITECTURES, parseModelConfig, readModelConfig } from "./model-config.ts";
-export type { ModelConfig } from "./model-config.ts";
+export {
+  ARCHITECTURES,
+  parseModelConfig,
+  parseModelSize,
+  readModelConfig,
+  readModelSize,
+} from "./model-config.ts";
+export type { ModelConfig, ModelSize } from "./model-config.ts";
 export { REDUCTIONS, measureConvention } from "./remote/calibration.ts";
 export type { Reduction } from "./remote/calibration.ts";
 export { ModelLost, failsForGood } from "./remote/model-lost.ts";

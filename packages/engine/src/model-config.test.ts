@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { parseModelConfig, readModelConfig } from "./model-config.ts";
+import { parseModelConfig, parseModelSize, readModelConfig } from "./model-config.ts";
 
 const llama = {
   model_type: "llama",
@@ -64,4 +64,15 @@ test("a folder without a config, or with a broken one, names the file", async ()
   await writeFile(join(folder, "config.json"), "{");
   await expect(readModelConfig(folder)).rejects.toThrow("config.json is not JSON");
   await rm(folder, { recursive: true });
+});
+
+test("the size of a model is read whatever its architecture, from the table of its decoder where it has one", () => {
+  const size = { vocab_size: 262_208, max_position_embeddings: 131_072 };
+  const expected = { vocabSize: 262_208, contextLength: 131_072 };
+  expect(parseModelSize({ model_type: "gpt_oss", ...size })).toEqual(expected);
+  expect(parseModelSize({ model_type: "gemma3", text_config: size, vision_config: {} })).toEqual(expected);
+  expect(() => parseModelSize({ vocab_size: 7, text_config: {} })).toThrow(
+    "config.json: there is no max_position_embeddings",
+  );
+  expect(() => parseModelSize({ ...size, vocab_size: 0 })).toThrow("config.json:");
 });

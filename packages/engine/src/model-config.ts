@@ -35,6 +35,21 @@ export type ModelConfig = {
  * not build (other activations, biases, scaled rotary embeddings, sliding windows in use).
  */
 export async function readModelConfig(folder: string): Promise<ModelConfig> {
+  return parseModelConfig(...(await readConfigFile(folder)));
+}
+
+/** What has to be known of a model whose weights are elsewhere; of any architecture. */
+export type ModelSize = Pick<ModelConfig, "vocabSize" | "contextLength">;
+
+/**
+ * Reads the size of a model from `config.json` of its folder, which needs no weights.
+ * @throws OsmosisError `NOT_FOUND` without the file, `VALIDATION` when it does not tell the size.
+ */
+export async function readModelSize(folder: string): Promise<ModelSize> {
+  return parseModelSize(...(await readConfigFile(folder)));
+}
+
+async function readConfigFile(folder: string): Promise<[value: unknown, path: string]> {
   const path = join(folder, "config.json");
   const text = await readFile(path, "utf8").catch((error: unknown) => {
     throw new OsmosisError("NOT_FOUND", `${path} cannot be read: ${errorMessage(error)}.`, {
@@ -42,13 +57,11 @@ export async function readModelConfig(folder: string): Promise<ModelConfig> {
       hint: "A model is a folder with config.json, tokenizer.json, tokenizer_config.json and safetensors.",
     });
   });
-  let value: unknown;
   try {
-    value = JSON.parse(text);
+    return [JSON.parse(text), path];
   } catch (error) {
     throw new OsmosisError("VALIDATION", `${path} is not JSON: ${errorMessage(error)}.`);
   }
-  return parseModelConfig(value, path);
 }
 
 /** `readModelConfig` for a parsed `config.json`; `path` is what errors call it. */
@@ -90,11 +103,32 @@ export function parseModelConfig(value: unknown, path = "config.json"): ModelCon
   };
 }
 
+/** `readModelSize` for a parsed `config.json`; `path` is what errors call it. */
+export function parseModelSize(value: unknown, path = "config.json"): ModelSize {
+  const parsed = SizeFile.safeParse(value);
+  if (!parsed.success) throw invalid(path, z.prettifyError(parsed.error));
+  const { text_config: text } = parsed.data;
+  const vocabSize = parsed.data.vocab_size ?? text?.vocab_size;
+  const contextLength = parsed.data.max_position_embeddings ?? text?.max_position_embeddings;
+  if (vocabSize != null && contextLength != null) return { vocabSize, contextLength };
+  const missing = vocabSize == null ? "vocab_size" : "max_position_embeddings";
+  throw invalid(
+    path,
+    `there is no ${missing}, neither at its top nor in text_config`,
+    `Add it to the config.json of a folder, as the model's card tells it: osmosis model import FOLDER --without-weights.`,
+  );
+}
+
 const SUPPORTED = `The engine builds ${ARCHITECTURES.join(", ")}.`;
 
 const ModelType = z.object({ model_type: z.string() });
 
 const size = z.int().positive();
+
+const Size = z.object({ vocab_size: size.nullish(), max_position_embeddings: size.nullish() });
+
+/** Models that see, too, describe their decoder in a table of its own. */
+const SizeFile = Size.extend({ text_config: Size.nullish() });
 
 /** Newer files keep the base under `rope_parameters`, older ones call the scaling `rope_scaling`. */
 const Rope = z

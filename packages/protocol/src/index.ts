@@ -14,6 +14,7 @@ export { fillPath, route, type PathParameters, type Route } from "./route.ts";
 export * from "./metric-definitions.ts";
 export * from "./metric-lookup.ts";
 export * from "./run-config.ts";
+export * from "./weights.ts";
 export * from "./routes/page.ts";
 export { authRoutes } from "./routes/auth.ts";
 export * from "./routes/workspaces.ts";

@@ -5,6 +5,9 @@ import type { PullOptions } from "../model/pull.ts";
 import type { Run } from "./run-command.ts";
 import { examples, wholeNumber, type ListOptions } from "./options.ts";
 
+const WITHOUT_WEIGHTS =
+  "of any architecture: tokenizer, chat template and size alone, for a model that a trainer by URL trains";
+
 export function addModel(program: Command, run: Run): void {
   const model = program.command("model").description("base models and the checkpoints of training runs");
 
@@ -57,12 +60,14 @@ export function addModel(program: Command, run: Run): void {
       "register a base model: a Hugging Face model folder, or a GGUF file (F32, F16, Q8_0, Q4_0, Q4_1), of the architectures Llama, Qwen2 or Qwen3",
     )
     .option("--name <owner/name>", "what to call it (default: local/<name of the folder or file>)")
+    .option("--without-weights", WITHOUT_WEIGHTS)
     .option("--overwrite", "replace the model of that name")
     .addHelpText(
       "after",
       examples(
         "osmosis model import ~/models/SmolLM2-135M-Instruct --name my/smollm2",
         "osmosis model import SmolLM2-135M-Instruct.Q4_1.gguf --name my/smollm2",
+        "osmosis model import ~/models/gpt-oss-120b --name my/gpt-oss-120b --without-weights",
       ),
     )
     .action(
@@ -78,11 +83,13 @@ export function addModel(program: Command, run: Run): void {
     )
     .option("--name <owner/name>", "what to call it (default: its id)")
     .option("--revision <revision>", "branch, tag or commit", "main")
+    .option("--without-weights", WITHOUT_WEIGHTS)
     .option("--overwrite", "replace the model of that name")
     .addHelpText(
       "after",
       examples(
         "osmosis model pull HuggingFaceTB/SmolLM2-135M-Instruct",
+        "osmosis model pull Qwen/Qwen3-8B --without-weights",
         "OSMOSIS_HUB_URL=https://mirror.example.com osmosis model pull Qwen/Qwen3-0.6B --name my/qwen3",
       ),
     )

@@ -10,7 +10,13 @@ import { makeFolder } from "../output/target-folder.ts";
 import { openSession } from "../platform/session.ts";
 import { isSafe } from "../platform/url.ts";
 import { downloadFile, type RemoteFile } from "./file-download.ts";
-import { modelName, registerModel, type ImportOptions } from "./import.ts";
+import {
+  modelName,
+  offeringWeightless,
+  registerModel,
+  WEIGHTLESS_OFFER,
+  type ImportOptions,
+} from "./import.ts";
 
 export type PullOptions = ImportOptions & { readonly revision: string };
 
@@ -42,9 +48,11 @@ export async function pullModel(
   const hub = openHub(context);
   const { commit, files } = await listFiles(context, hub, id, options.revision);
   const folder = join(cacheFolder(context), ...id.split("/"), commit);
+  const withoutWeights = options.withoutWeights === true;
   const wanted = wantedFiles(
     id,
     files.map(({ name: file }) => file),
+    withoutWeights,
   );
   await requireRoom(
     id,
@@ -70,7 +78,9 @@ export async function pullModel(
             text: total === undefined ? formatBytes(done) : `${formatBytes(done)} of ${formatBytes(total)}`,
           }),
       });
-      if (file === "config.json") await checkConfig(join(folder, file), `${id}/${file}`);
+      if (file === "config.json") {
+        await checkConfig(join(folder, file), { name: `${id}/${file}`, withoutWeights });
+      }
     }
   } finally {
     progress.stop();
@@ -80,6 +90,7 @@ export async function pullModel(
     name,
     operation: "model.pull",
     overwrite: options.overwrite === true,
+    withoutWeights,
   });
   await rm(folder, { recursive: true, force: true });
   return registered;
@@ -175,32 +186,39 @@ async function requireRoom(id: string, folder: string, files: readonly HubFile[]
 }
 
 /** config.json first: it tells whether the rest is worth it. */
-function wantedFiles(id: string, files: readonly string[]): string[] {
+function wantedFiles(id: string, files: readonly string[], withoutWeights: boolean): string[] {
   const index = "model.safetensors.index.json";
   const shards = files.filter((file) => /^model-\d+-of-\d+\.safetensors$/.test(file));
-  const weights = files.includes(index)
+  const whole = files.includes(index)
     ? [index, ...shards]
     : files.filter((file) => file === "model.safetensors");
+  const weights = withoutWeights ? [] : whole;
   const small = files.filter((file) => SMALL_FILES.has(file)).toSorted();
   const missing = ["config.json", "tokenizer.json", "tokenizer_config.json"].filter(
     (file) => !small.includes(file),
   );
-  if (weights.length === 0) missing.push("model.safetensors");
+  if (weights.length === 0 && !withoutWeights) missing.push("model.safetensors");
   if (missing.length === 0) return [...small.toSorted((a, b) => rank(a) - rank(b)), ...weights];
   const gguf = files.find((file) => file.endsWith(".gguf"));
+  const hint =
+    gguf === undefined
+      ? "Choose a model that is stored as safetensors with a tokenizer.json."
+      : `It has GGUF files: download one (such as ${gguf}) and run \`osmosis model import FILE.gguf\`.`;
   throw new OsmosisError("VALIDATION", `${id} has no ${missing.join(", ")}.`, {
-    hint:
-      gguf === undefined
-        ? "Choose a model that is stored as safetensors with a tokenizer.json."
-        : `It has GGUF files: download one (such as ${gguf}) and run \`osmosis model import FILE.gguf\`.`,
+    hint: missing.join() === "model.safetensors" ? `${hint} ${WEIGHTLESS_OFFER}` : hint,
   });
 }
 
 const rank = (file: string): number => (file === "config.json" ? 0 : 1);
 
-async function checkConfig(path: string, name: string): Promise<void> {
-  const { parseModelConfig } = await import("@osmosis/controller/model");
-  parseModelConfig(parseJson(await readFile(path, "utf8")), name);
+async function checkConfig(
+  path: string,
+  { name, withoutWeights }: { readonly name: string; readonly withoutWeights: boolean },
+): Promise<void> {
+  const { parseModelConfig, parseModelSize } = await import("@osmosis/controller/model");
+  const value = parseJson(await readFile(path, "utf8"));
+  if (withoutWeights) parseModelSize(value, name);
+  else await offeringWeightless(async () => parseModelConfig(value, name));
 }
 
 /** What is no JSON is refused by the schema that comes next. */

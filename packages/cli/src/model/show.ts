@@ -32,7 +32,7 @@ export async function listModels(
         headers: ["NAME", "PARAMETERS", "CREATED"],
         rows: items.map((model) => [
           model.model_name,
-          formatCount(model.parameters),
+          model.parameters === null ? "no weights here" : formatCount(model.parameters),
           formatTime(model.created_at),
         ]),
         numeric: ["PARAMETERS"],
@@ -79,7 +79,12 @@ export async function modelInfo(context: Context, name: string): Promise<DetailR
       data: { base_model: base, platform_url: url },
       title: base.model_name,
       fields: [
-        ["Parameters", formatCount(base.parameters)],
+        [
+          "Parameters",
+          base.parameters === null
+            ? "no weights here: it is measured and trained at a trainer by URL only"
+            : formatCount(base.parameters),
+        ],
         ["Context", base.context_window === null ? "–" : `${formatCount(base.context_window)} tokens`],
         ["Brought by", base.creator_name ?? "the platform"],
         ["Created", formatTime(base.created_at)],

@@ -1,3 +1,10 @@
 /** What the command line needs of models that lie on this machine. */
-export { checkModelFolder, importGguf, mergeAdapterFolder, parseModelConfig } from "@osmosis/engine";
-export type { CheckedModel } from "@osmosis/engine";
+export {
+  checkModelFolder,
+  checkWeightlessFolder,
+  importGguf,
+  mergeAdapterFolder,
+  parseModelConfig,
+  parseModelSize,
+} from "@osmosis/engine";
+export type { CheckedModel, CheckedWeightless } from "@osmosis/engine";

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { OsmosisError } from "@osmosis/protocol";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { readSafetensors, writeSafetensors, type Weights } from "../safetensors.ts";
-import { checkModelFolder } from "./check-model-folder.ts";
+import { checkModelFolder, checkWeightlessFolder } from "./check-model-folder.ts";
 
 const TINY_AGENT = fileURLToPath(new URL("../../models/tiny-agent", import.meta.url));
 
@@ -151,4 +151,22 @@ test("a template that shows no tools is a warning", async () => {
   });
   const { warnings } = await checkModelFolder(folder);
   expect(warnings).toEqual([expect.stringContaining("does not show tools")]);
+});
+
+test("without weights any architecture will do, and weights that lie in the folder are left alone", async () => {
+  await writeFile(join(folder, "model.safetensors"), "no weights");
+  await edit("config.json", { model_type: "gpt_oss", hidden_act: "gelu" });
+  const { size, files, warnings } = await checkWeightlessFolder(folder);
+  expect(size).toEqual({ vocabSize: 431, contextLength: 512 });
+  expect(files).toEqual(["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"]);
+  expect(warnings).toEqual([]);
+});
+
+test("without weights tokenizer and chat template are checked all the same", async () => {
+  await edit("tokenizer_config.json", { chat_template: null });
+  await expect(checkWeightlessFolder(folder)).rejects.toThrow("has no chat template");
+  await edit("config.json", { vocab_size: 100 });
+  await expect(checkWeightlessFolder(folder)).rejects.toThrow("has tokens up to id 430");
+  await rm(join(folder, "tokenizer.json"));
+  await expect(checkWeightlessFolder(folder)).rejects.toMatchObject({ code: "NOT_FOUND" });
 });

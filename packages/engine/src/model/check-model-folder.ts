@@ -2,19 +2,21 @@ import { join } from "node:path";
 import { errorMessage, OsmosisError, type ChatMessage, type ChatTool } from "@osmosis/protocol";
 import { z } from "zod";
 import { loadChatCodec, type ChatCodec } from "../chat-codec.ts";
-import type { ModelConfig } from "../model-config.ts";
+import { readModelSize, type ModelConfig, type ModelSize } from "../model-config.ts";
 import { nonFiniteTensors } from "../safetensors.ts";
 import { readJson, readText } from "../tokenizer.ts";
 import { readModelFolder } from "./model-folder.ts";
 
-export type CheckedModel = {
-  readonly config: ModelConfig;
-  readonly parameters: number;
+type CheckedFolder = {
   /** Names of the files that the model consists of; what else lies in the folder is not needed. */
   readonly files: readonly string[];
   /** What is allowed but will surprise, one sentence each. */
   readonly warnings: readonly string[];
 };
+
+export type CheckedModel = CheckedFolder & { readonly config: ModelConfig; readonly parameters: number };
+
+export type CheckedWeightless = CheckedFolder & { readonly size: ModelSize };
 
 /**
  * Checks everything about a Hugging Face model folder that would otherwise fail in the middle of a run: architecture,
@@ -32,12 +34,28 @@ export async function checkModelFolder(folder: string): Promise<CheckedModel> {
       { hint: "Download or export the model again." },
     );
   }
-  await checkVocabulary(folder, config);
-  const codec = await loadChatCodec(folder);
-  const warnings = checkTemplate(folder, codec);
+  const warnings = await checkTexts(folder, config);
   let parameters = 0;
   for (const { data } of weights.values()) parameters += data.length;
-  return { config, parameters, files: await filesOf(folder), warnings };
+  const files = [...(await smallFilesOf(folder)), ...(await weightFilesOf(folder))];
+  return { config, parameters, files, warnings };
+}
+
+/**
+ * Checks what is needed of a model whose weights only a trainer elsewhere has: its size, tokenizer and chat template.
+ * Weights that lie in the folder are not looked at, and the architecture may be any.
+ * @throws OsmosisError `NOT_FOUND` or `VALIDATION` naming the file that is wrong.
+ */
+export async function checkWeightlessFolder(folder: string): Promise<CheckedWeightless> {
+  const size = await readModelSize(folder);
+  const warnings = await checkTexts(folder, size);
+  return { size, files: await smallFilesOf(folder), warnings };
+}
+
+/** What turns conversations into tokens. */
+async function checkTexts(folder: string, size: ModelSize): Promise<string[]> {
+  await checkVocabulary(folder, size);
+  return checkTemplate(folder, await loadChatCodec(folder));
 }
 
 const TokenizerFile = z.looseObject({
@@ -48,7 +66,7 @@ const TokenizerFile = z.looseObject({
 });
 
 /** An embedding may have more rows than there are tokens, never fewer. */
-async function checkVocabulary(folder: string, { vocabSize }: ModelConfig): Promise<void> {
+async function checkVocabulary(folder: string, { vocabSize }: ModelSize): Promise<void> {
   const path = join(folder, "tokenizer.json");
   const { model, added_tokens } = await readJson(path, TokenizerFile);
   const { vocab } = model;
@@ -59,7 +77,7 @@ async function checkVocabulary(folder: string, { vocabSize }: ModelConfig): Prom
   throw new OsmosisError(
     "VALIDATION",
     `${path} has tokens up to id ${largest}, but the embedding of the model has ${vocabSize} rows.`,
-    { hint: "tokenizer.json and the weights do not belong together." },
+    { hint: "tokenizer.json and config.json do not belong together." },
   );
 }
 
@@ -102,13 +120,17 @@ const SMALL_FILES = [
 
 const ShardIndex = z.object({ weight_map: z.record(z.string(), z.string()) });
 
-async function filesOf(folder: string): Promise<string[]> {
+async function smallFilesOf(folder: string): Promise<string[]> {
   const files: string[] = [];
   for (const name of SMALL_FILES) {
     if ((await readText(join(folder, name))) !== undefined) files.push(name);
   }
+  return files;
+}
+
+async function weightFilesOf(folder: string): Promise<string[]> {
   const index = "model.safetensors.index.json";
-  if ((await readText(join(folder, index))) === undefined) return [...files, "model.safetensors"];
+  if ((await readText(join(folder, index))) === undefined) return ["model.safetensors"];
   const { weight_map } = await readJson(join(folder, index), ShardIndex);
-  return [...files, index, ...new Set(Object.values(weight_map))];
+  return [index, ...new Set(Object.values(weight_map))];
 }

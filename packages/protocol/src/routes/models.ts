@@ -8,7 +8,8 @@ export const BaseModel = z.object({
   id: z.string(),
   model_name: z.string(),
   base_model: z.string(),
-  parameters: z.int(),
+  /** Null for a model without weights here: a trainer by URL has them. */
+  parameters: z.int().nullable(),
   creator_name: z.string().nullable(),
   created_at: z.string(),
   updated_at: z.string(),
@@ -72,7 +73,7 @@ export const modelRoutes = {
     body: BaseModelFiles,
     response: z.object({ uploads: z.array(z.object({ name: z.string(), upload: UploadInfo })) }),
   }),
-  /** Registers a base model when all of its files have arrived. */
+  /** Registers a base model when all of its files have arrived; without weights it is one for trainers by URL only. */
   import: route({
     method: "POST",
     path: "/api/cli/models/base",
@@ -95,7 +96,7 @@ export const modelRoutes = {
     response: BaseModel.extend({
       /** The part of its name before the slash. */
       namespace: z.string(),
-      /** Longest sequence, in tokens; null when the file with it is lost, or the engine does not build the model. */
+      /** Longest sequence, in tokens; null when the file with it is lost, or does not tell it. */
       context_window: z.int().nullable(),
       platform_url: z.string(),
     }),

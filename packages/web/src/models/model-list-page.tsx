@@ -120,7 +120,7 @@ function BaseModels(): ReactElement {
             <td>
               <bdi>{model.model_name}</bdi>
             </td>
-            <td className="number">{model.parameters.toLocaleString("en")}</td>
+            <td className="number">{model.parameters?.toLocaleString("en") ?? <span className="quiet">no weights here</span>}</td>
           </tr>
         ))}
       </tbody>

@@ -245,6 +245,27 @@ test("a model of another architecture, or with broken weights, is not registered
   expect(items.map((one) => one.model_name)).not.toContain("acme/nine");
 });
 
+test("a model without weights is registered whatever its architecture, and the platform's own trainer does not offer it", async () => {
+  const weightless = new Map([...model].filter(([name]) => name !== "model.safetensors"));
+  weightless.set("config.json", Buffer.from('{"model_type":"gemma4","text_config":{"vocab_size":431}}'));
+  await send("acme/no-size", weightless);
+  expect((await refusal(finish("acme/no-size", weightless))).message).toContain("no max_position_embeddings");
+  const config = Buffer.from(`${model.get("config.json")?.toString("utf8")} `);
+  weightless.set("config.json", config);
+  await send("acme/weightless", weightless);
+  expect(await finish("acme/weightless", weightless)).toMatchObject({ parameters: null, creator_name: "Owner" });
+  const { headers } = await createTestWorkspace(server);
+  const path = `/api/cli/models/base/${encodeURIComponent("acme/weightless")}`;
+  expect(await server.json("GET", path, { headers })).toMatchObject({
+    body: { parameters: null, context_window: 512 },
+  });
+  const { baseModels } = server.platform.tinker;
+  expect((await baseModels.list()).map(({ name }) => name)).not.toContain("acme/weightless");
+  await expect(baseModels.open("acme/weightless")).rejects.toMatchObject({ code: "NOT_FOUND" });
+  weightless.set("model.safetensors.index.json", Buffer.from('{"weight_map":{}}'));
+  expect((await refusal(start("acme/half", weightless))).message).toContain("has no model.safetensors");
+});
+
 test("nobody imports without signing in", async () => {
   const answer = await server.json("POST", "/api/cli/models/base", { json: {}, token: null });
   expect(answer.status).toBe(401);

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { parseModelConfig } from "@osmosis/engine";
+import { parseModelConfig, parseModelSize } from "@osmosis/engine";
 import {
   errorMessage,
+  holdWeights,
   OsmosisError,
   repeatedKey,
   type BaseModel,
@@ -16,6 +17,7 @@ import type { Platform } from "../../platform.ts";
 import type { User } from "../accounts/service.ts";
 import { UPLOADS, lockModelFiles } from "./model-files.ts";
 import { PROVIDER_NAMES } from "./providers.ts";
+import { baseViewOf } from "./service.ts";
 
 type ImportRequest = {
   readonly model_name: string;
@@ -53,7 +55,7 @@ export function createModelImports(parts: ImportParts) {
      * Registers the model. Whoever registered it, and has not heard of it, may do so again.
      *
      * @throws {OsmosisError} as `start`; VALIDATION when files are missing, are not what was announced, or are no model
-     * that can be trained.
+     * that can be trained, here or, without weights, at a trainer by URL.
      */
     async finish(user: User, request: ImportRequest): Promise<BaseModel> {
       checkRequest(request);
@@ -83,15 +85,7 @@ export function createModelImports(parts: ImportParts) {
           .returningAll()
           .executeTakeFirstOrThrow();
       });
-      return {
-        id: row.id,
-        model_name: row.name,
-        base_model: row.name,
-        parameters: row.parameters,
-        creator_name: user.name,
-        created_at: row.created_at.toISOString(),
-        updated_at: row.updated_at.toISOString(),
-      };
+      return { ...baseViewOf(row), creator_name: user.name };
     },
   };
 
@@ -170,8 +164,9 @@ export function createModelImports(parts: ImportParts) {
   }
 
   async function checkConfig(files: readonly ModelFile[]): Promise<void> {
+    const check = holdWeights(files) ? parseModelConfig : parseModelSize;
     for (const file of files.filter(({ name }) => name === "config.json")) {
-      parseModelConfig(parse(file, z.unknown(), await read(file, 0, file.size_bytes)), file.name);
+      check(parse(file, z.unknown(), await read(file, 0, file.size_bytes)), file.name);
     }
   }
 
@@ -193,6 +188,8 @@ const MAX_MODEL_BYTES = 2 * 1024 ** 4;
 
 const NEEDED = ["config.json", "tokenizer.json", "tokenizer_config.json"];
 
+const WEIGHTS_INDEX = "model.safetensors.index.json";
+
 const Tensors = z.record(z.string(), z.object({ shape: z.array(z.int().nonnegative()).optional() }));
 
 /** The owner of names like `osmosis/tiny-agent`. */
@@ -209,7 +206,8 @@ function checkRequest({ model_name: name, files }: ImportRequest): void {
   const names = new Set(files.map((file) => file.name));
   if (names.size < files.length) throw new OsmosisError("VALIDATION", "A file of the model is named twice.");
   const missing = NEEDED.filter((needed) => !names.has(needed));
-  if (![...names].some((one) => one.endsWith(".safetensors"))) missing.push("model.safetensors");
+  // Who leaves the weights out leaves out the list of them, too.
+  if (!holdWeights(files) && names.has(WEIGHTS_INDEX)) missing.push("model.safetensors");
   if (missing.length > 0) {
     throw new OsmosisError("VALIDATION", `The model has no ${missing.join(", ")}.`, {
       hint: "A model is a folder with config.json, tokenizer.json, tokenizer_config.json and safetensors.",

@@ -1,4 +1,5 @@
-import { OsmosisError, closest, type BaseModel, type CheckpointMark, type TrainedModel } from "@osmosis/protocol";
+import { parseModelSize } from "@osmosis/engine";
+import { OsmosisError, closest, holdWeights, type BaseModel, type CheckpointMark, type TrainedModel } from "@osmosis/protocol";
 import { sql } from "kysely";
 import type { Platform } from "../../platform.ts";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
@@ -59,7 +60,7 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
       return {
         ...baseViewOf(row),
         namespace: row.name.slice(0, row.name.indexOf("/")),
-        context_window: (await storedConfig(blobs, row.files))?.contextLength ?? null,
+        context_window: (await storedConfig(blobs, row.files, parseModelSize))?.contextLength ?? null,
         platform_url: `${parts.url}/${workspace.name}/models`,
       };
     },
@@ -197,10 +198,11 @@ function plainFile({ name, key, size_bytes, sha256 }: StoredFile): StoredFile {
   return { name, key, size_bytes, sha256 };
 }
 
-function baseViewOf(row: {
+export function baseViewOf(row: {
   readonly id: string;
   readonly name: string;
   readonly parameters: number;
+  readonly files: readonly StoredFile[];
   readonly created_at: Date;
   readonly updated_at: Date;
 }): BaseModel {
@@ -208,7 +210,7 @@ function baseViewOf(row: {
     id: row.id,
     model_name: row.name,
     base_model: row.name,
-    parameters: row.parameters,
+    parameters: holdWeights(row.files) ? row.parameters : null,
     creator_name: null,
     created_at: row.created_at.toISOString(),
     updated_at: row.updated_at.toISOString(),

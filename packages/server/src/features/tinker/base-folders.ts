@@ -3,7 +3,8 @@ import { createWriteStream } from "node:fs";
 import { mkdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { OsmosisError } from "@osmosis/protocol";
+import { parseModelConfig } from "@osmosis/engine";
+import { OsmosisError, holdWeights } from "@osmosis/protocol";
 import type { Platform } from "../../platform.ts";
 import { storedConfig } from "../models/stored-config.ts";
 import type { StoredFile } from "../models/tables.ts";
@@ -24,7 +25,7 @@ export function createBaseFolders(parts: Pick<Platform, "db" | "blobs"> & { read
     async list(): Promise<{ name: string; contextLength: number; vocabSize: number }[]> {
       const offered = [];
       for (const { name, files } of await rows()) {
-        const config = await storedConfig(blobs, files);
+        const config = await storedConfig(blobs, files, parseModelConfig);
         if (config === undefined) continue;
         offered.push({ name, contextLength: config.contextLength, vocabSize: config.vocabSize });
       }
@@ -50,13 +51,15 @@ export function createBaseFolders(parts: Pick<Platform, "db" | "blobs"> & { read
     },
   };
 
+  /** Those that have weights here. */
   async function rows() {
-    return await db
+    const known = await db
       .selectFrom("base_models")
       .select(["name", "files"])
       .where("is_available", "=", true)
       .orderBy("name")
       .execute();
+    return known.filter(({ files }) => holdWeights(files));
   }
 
   async function make(folder: string, files: readonly StoredFile[]): Promise<void> {
