@@ -41,7 +41,7 @@ export function contradictions(settings: Settings): Contradiction[] {
 
 /** Whoever has to prove himself at another server does it by a secret: configurations are shown. */
 function ofSecrets({ advanced, required }: Settings): Contradiction[] {
-  const { wandb_project: project, trainer_api_key: key } = advanced;
+  const { wandb_project: project } = advanced;
   const found: Contradiction[] = [];
   if (project !== undefined && !required.includes("WANDB_API_KEY")) {
     found.push({
@@ -52,21 +52,36 @@ function ofSecrets({ advanced, required }: Settings): Contradiction[] {
   if (advanced.wandb_entity !== undefined && project === undefined) {
     found.push({ key: "wandb_entity", message: "does nothing without wandb_project" });
   }
+  for (const place of ["wandb_url", "mlflow_url"] as const) {
+    const url = advanced[place];
+    if (url !== undefined && hasCredentials(url)) found.push({ key: place, message: NO_CREDENTIALS });
+  }
+  return [...found, ...trainerContradictions(advanced, required)];
+}
+
+const NO_CREDENTIALS = "may hold no user name or password; put a token into a secret";
+
+/** What is wrong with the choice of a trainer, whether it trains or is sampled from. */
+export function trainerContradictions(
+  { trainer, trainer_api_key: key }: Pick<Settings["advanced"], "trainer" | "trainer_api_key">,
+  required: readonly string[],
+): Contradiction[] {
+  const found: Contradiction[] = [];
   if (key !== undefined && !required.includes(key)) {
     found.push({
       key: "trainer_api_key",
       message: `names the secret ${key}, which [secrets].required does not list`,
     });
   }
-  for (const place of ["trainer", "wandb_url", "mlflow_url"] as const) {
-    const url = advanced[place];
-    if (url === undefined || url === "embedded" || !hasCredentials(url)) continue;
-    found.push({ key: place, message: "may hold no user name or password; put a token into a secret" });
+  if (trainer !== undefined && trainer !== "embedded" && hasCredentials(trainer)) {
+    found.push({ key: "trainer", message: NO_CREDENTIALS });
   }
   return found;
 }
 
+/** What is no address is refused for that. */
 function hasCredentials(url: string): boolean {
+  if (!URL.canParse(url)) return false;
   const { username, password } = new URL(url);
   return username !== "" || password !== "";
 }

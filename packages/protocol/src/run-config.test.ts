@@ -44,6 +44,21 @@ test("a trainer's key is a secret that the run requires", () => {
   ).toEqual([]);
 });
 
+test("an evaluation chooses a trainer by the same rules", () => {
+  const faults = (advanced: object, required: string[] = []) =>
+    faultsOf(EvalRunConfig, { experiment, secrets: { required }, advanced });
+  const advanced = { trainer: "https://trainer.example", trainer_api_key: "TRAINER_KEY", trainer_model: "m" };
+  expect(faults(advanced)).toEqual([
+    "advanced.trainer_api_key names the secret TRAINER_KEY, which [secrets].required does not list",
+  ]);
+  expect(faults({ ...advanced, rollout_workers: 2 }, ["TRAINER_KEY"])).toEqual([]);
+  expect(faults({ trainer: "https://user:secret@trainer.example" })).toEqual([
+    expect.stringContaining("password"),
+  ]);
+  expect(faults({ trainer: "somewhere" })).toEqual([expect.stringContaining("http(s) address")]);
+  expect(faults({ trainer: "embedded" })).toEqual([]);
+});
+
 test("numbers that no gradient could hold are refused, each with its largest", () => {
   const huge = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, 1e308]));
   const largest = (names: readonly string[], limit: string) =>

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { contradictions } from "./contradictions.ts";
+import { contradictions, trainerContradictions } from "./contradictions.ts";
 import { LARGEST_REWARD } from "./sample-limits.ts";
 
 /**
@@ -129,6 +129,17 @@ const rewardRange = z
   .tuple([reward, reward])
   .refine(([low, high]) => low < high, "must be [lowest, highest]");
 
+/** Where a model is trained, and where an evaluation samples a base model. */
+export const TrainerChoice = z.object({
+  /** Address of a trainer that speaks the Tinker wire, or `embedded`; without it the platform's own choice. */
+  trainer: z.union([z.literal("embedded"), webAddress], "must be embedded or an http(s) address").optional(),
+  /** Secret of `[secrets].required` that holds the trainer's API key. */
+  trainer_api_key: SecretName.optional(),
+  /** What the trainer calls the base model, where its name differs from the platform's. */
+  trainer_model: foreignName.optional(),
+});
+export type TrainerChoice = z.infer<typeof TrainerChoice>;
+
 /** What `[advanced]` of an evaluation takes. */
 export const EvaluationAdvanced = z.strictObject({
   seed: z.int().min(0).max(0xffff_ffff).default(0),
@@ -148,6 +159,8 @@ export const EvaluationAdvanced = z.strictObject({
   reward_range: rewardRange.optional(),
   /** Workers that may roll out for the run at once, the one that holds it included. */
   rollout_workers: z.int().min(1).max(256).default(1),
+  /** Of a base model. Without a choice one that has weights here is sampled here, another one at the platform's trainer. */
+  ...TrainerChoice.shape,
 });
 export type EvaluationAdvanced = z.infer<typeof EvaluationAdvanced>;
 
@@ -159,14 +172,9 @@ export const TrainingAdvanced = z.strictObject({
   method: z.enum(["lora", "full"]).default("lora"),
   lora_rank: z.int().min(1).max(512).default(32),
   lora_alpha: z.number().positive().max(65_536).default(32),
-  /** Address of a trainer that speaks the Tinker wire, or `embedded`; without it the platform's own choice. */
-  trainer: z.union([z.literal("embedded"), webAddress], "must be embedded or an http(s) address").optional(),
-  /** Secret of `[secrets].required` that holds the trainer's API key. */
-  trainer_api_key: SecretName.optional(),
+  ...TrainerChoice.shape,
   /** How the trainer adds up losses, where that cannot be measured: a sum, or an average of one kind. */
   trainer_reduction: z.enum(["sum", "batch_mean", "sequence_mean", "token_mean"]).optional(),
-  /** What the trainer calls the base model, where its name differs from the platform's. */
-  trainer_model: foreignName.optional(),
 
   // The rows.
   /** The first so many rows of the data set are never trained on; they are the validation rows. */
@@ -279,6 +287,9 @@ export const EvalRunConfig = z
         path: ["env", name],
         message: "is a required secret, too; keep one of the two",
       });
+    }
+    for (const { key, message } of trainerContradictions(config.advanced, config.secrets.required)) {
+      context.addIssue({ code: "custom", path: ["advanced", key], message });
     }
   });
 export type EvalRunConfig = z.infer<typeof EvalRunConfig>;

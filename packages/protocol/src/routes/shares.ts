@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { route } from "../route.ts";
+import { TrainerChoice } from "../run-config.ts";
 import { FileNames, FileRef, LogEntries, ModelAssignment, RolloutRecord } from "./worker.ts";
 
 /**
@@ -42,6 +43,8 @@ export const Share = z.object({
   secrets: z.record(z.string(), z.string()),
   /** The platform's own trainer, which may hold the weights of the model. */
   trainer: z.object({ url: z.string(), api_key: z.string().optional() }).optional(),
+  /** What the run's configuration says of trainers. */
+  trainer_choice: TrainerChoice,
   model: ModelAssignment,
   /** Null for an evaluation, which samples from `model`. */
   weights: ShareWeights.nullable(),

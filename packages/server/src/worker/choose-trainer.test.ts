@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createEmbeddedService } from "@osmosis/engine";
-import { TrainingRunConfig, type TrainingJob } from "@osmosis/protocol";
+import { TrainingRunConfig, type ModelAssignment, type TrainingJob } from "@osmosis/protocol";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { startTrainerServer, type TrainerServer } from "../features/tinker/testing.ts";
 import { openSamplerOf, openTrainer } from "./choose-trainer.ts";
@@ -37,7 +37,22 @@ const REQUEST = {
   seed: 0,
 };
 
-function jobOf(advanced: object, more: Partial<TrainingJob> = {}): TrainingJob {
+const files = (...names: readonly string[]) =>
+  names.map((name) => ({ name, url: "/", size_bytes: 1, sha256: "0" }));
+const SMALL = files("config.json", "tokenizer.json");
+
+const MODEL: Extract<ModelAssignment, { type: "local" }> = {
+  type: "local",
+  name: "osmosis/tiny",
+  base_model: "osmosis/tiny",
+  base_files: [...SMALL, ...files("model.safetensors")],
+  adapter_files: [],
+};
+const WEIGHTLESS = { ...MODEL, name: "lab/tiny", base_model: "lab/tiny", base_files: SMALL };
+
+type Job = TrainingJob & { readonly model: typeof MODEL };
+
+function jobOf(advanced: object, more: Partial<Job> = {}): Job {
   return {
     kind: "training",
     run_id: "r",
@@ -50,13 +65,7 @@ function jobOf(advanced: object, more: Partial<TrainingJob> = {}): TrainingJob {
     commit_sha: "0".repeat(40),
     env: {},
     secrets: {},
-    model: {
-      type: "local",
-      name: "osmosis/tiny",
-      base_model: "osmosis/tiny",
-      base_files: [],
-      adapter_files: [],
-    },
+    model: MODEL,
     row_count: 1,
     config: TrainingRunConfig.parse({
       experiment: { rollout: "r", entrypoint: "main.ts", model_path: "osmosis/tiny", dataset: "d" },
@@ -67,12 +76,11 @@ function jobOf(advanced: object, more: Partial<TrainingJob> = {}): TrainingJob {
     committed_steps: 0,
     past_steps: [],
     state_files: [],
-    teacher: null,
     ...more,
-  } as TrainingJob;
+  };
 }
 
-const open = (job: TrainingJob) => openTrainer(job, { folder: trainer.folder }, parts);
+const open = (job: Job) => openTrainer(job, { folder: trainer.folder }, parts);
 
 test("a run trains at the trainer that it names, with its own key, by the folder of this worker", async () => {
   const job = jobOf(
@@ -124,38 +132,93 @@ test("what a trainer by URL cannot do, and a missing key, are said before anythi
   });
 });
 
-test("a checkpoint with weights is sampled here, one without them where they are", async () => {
-  const keys = { env: {}, secrets: { TRAINER_KEY: trainer.apiKey } };
+type SamplingJob = Parameters<typeof openSamplerOf>[0];
+
+/** What a job samples, greedily, from a folder of this worker. */
+async function sampled(job: Omit<SamplingJob, "env">, source: { folder: string; adapter?: string }) {
+  await using opened = new AsyncDisposableStack();
+  const sampler = await openSamplerOf({ env: {}, ...job }, source, { ...parts, opened });
+  return (await sampler.sample(REQUEST)).tokens_T;
+}
+
+test("a checkpoint with weights is sampled here, one without them, or without a base, where they are", async () => {
+  const secrets = { TRAINER_KEY: trainer.apiKey };
   const job = jobOf(
     { trainer: trainer.server.url, trainer_api_key: "TRAINER_KEY", trainer_reduction: "sum" },
-    keys,
+    { secrets },
   );
   await using service = await open(job);
   await using model = await service.createModel({ folder: trainer.folder }, LORA);
   const adapter = join(root, "checkpoint");
   await model.saveWeights(adapter);
   const expected = (await model.sample(REQUEST)).tokens_T;
-  const sampled = async (source: { folder: string; adapter: string }) => {
-    await using opened = new AsyncDisposableStack();
-    const sampler = await openSamplerOf(keys, source, { ...parts, opened });
-    return (await sampler.sample(REQUEST)).tokens_T;
-  };
-  notices.length = 0;
-  expect(await sampled({ folder: trainer.folder, adapter })).toEqual(expected);
-  expect(notices).toEqual([]);
-  await rm(join(adapter, "adapter_model.safetensors"));
-  expect(await sampled({ folder: trainer.folder, adapter })).toEqual(expected);
-  expect(notices.join()).toContain("which holds the weights");
   const source = { folder: trainer.folder, adapter };
-  await using opened = new AsyncDisposableStack();
-  await expect(openSamplerOf({ env: {}, secrets: {} }, source, { ...parts, opened })).rejects.toMatchObject({
+  const reference = files("remote-weights.json");
+  const adapter_files = [...reference, ...files("adapter_model.safetensors")];
+  const of = (checkpoint: typeof MODEL) => ({
+    secrets,
+    trainer_choice: {},
+    model: { ...checkpoint, name: "run-step-1" },
+  });
+  notices.length = 0;
+  expect(await sampled(of({ ...MODEL, adapter_files }), source)).toEqual(expected);
+  expect(notices).toEqual([]);
+  expect(await sampled(of({ ...WEIGHTLESS, adapter_files }), source)).toEqual(expected);
+  expect(notices.join()).toContain("which holds the weights");
+  await rm(join(adapter, "adapter_model.safetensors"));
+  const away = of({ ...MODEL, adapter_files: reference });
+  expect(await sampled(away, source)).toEqual(expected);
+  await expect(sampled({ ...away, secrets: {} }, source)).rejects.toMatchObject({
     code: "VALIDATION",
     hint: expect.stringContaining("TRAINER_KEY"),
   });
   await writeFile(join(adapter, "remote-weights.json"), "{");
-  await expect(openSamplerOf(keys, source, { ...parts, opened })).rejects.toMatchObject({
-    code: "VALIDATION",
-  });
+  await expect(sampled(away, source)).rejects.toMatchObject({ code: "VALIDATION" });
+});
+
+test("a base model is sampled at the trainer that is named; without weights here at the platform's, and never by the engine", async () => {
+  const source = { folder: trainer.folder };
+  const platform = { url: trainer.server.url, api_key: trainer.apiKey };
+  const trainer_model = "osmosis/tiny";
+  const secrets = { TRAINER_KEY: trainer.apiKey };
+  const here = { model: MODEL, secrets: {}, trainer: platform, trainer_choice: {} };
+  notices.length = 0;
+  const expected = await sampled(here, source);
+  expect(notices).toEqual([]);
+  const choice = { trainer: trainer.server.url, trainer_api_key: "TRAINER_KEY" };
+  expect(await sampled({ model: MODEL, secrets, trainer_choice: choice }, source)).toEqual(expected);
+  expect(notices).toEqual([`Sampling at ${trainer.server.url}, which holds the weights`]);
+  const away = { ...here, model: WEIGHTLESS };
+  expect(await sampled({ ...away, trainer_choice: { trainer_model } }, source)).toEqual(expected);
+  const refusal = { code: "VALIDATION", message: expect.stringContaining("lab/tiny has no weights here") };
+  const embedded = { trainer: "embedded" as const, trainer_model };
+  await expect(sampled({ ...away, trainer_choice: embedded }, source)).rejects.toMatchObject(refusal);
+  await expect(sampled({ model: WEIGHTLESS, secrets: {}, trainer_choice: {} }, source)).rejects.toMatchObject(
+    refusal,
+  );
+});
+
+test("a model without weights here is trained at a trainer by URL only, and its checkpoint where that one is", async () => {
+  const secrets = { TRAINER_KEY: trainer.apiKey };
+  const settings = { trainer_model: "osmosis/tiny", trainer_reduction: "sum" };
+  const refusal = { code: "VALIDATION", message: expect.stringContaining("has no weights here") };
+  await expect(open(jobOf(settings, { model: WEIGHTLESS }))).rejects.toMatchObject(refusal);
+  await expect(
+    open(jobOf({ ...settings, trainer: "embedded" }, { model: WEIGHTLESS })),
+  ).rejects.toMatchObject(refusal);
+  await expect(open(jobOf({}, { teacher: WEIGHTLESS }))).rejects.toMatchObject(refusal);
+  const named = { ...settings, trainer: trainer.server.url, trainer_api_key: "TRAINER_KEY" };
+  await using service = await open(jobOf(named, { model: WEIGHTLESS, secrets }));
+  await using model = await service.createModel({ folder: trainer.folder }, LORA);
+  const adapter = join(root, "further");
+  await model.saveWeights(adapter);
+  const checkpoint = { ...WEIGHTLESS, name: "run-step-1", adapter_files: files("adapter_model.safetensors") };
+  const job = jobOf({ trainer_reduction: "sum" }, { model: checkpoint, secrets });
+  await using again = await openTrainer(job, { folder: trainer.folder, adapter }, parts);
+  await using further = await again.createModel({ folder: trainer.folder, adapter }, LORA);
+  expect((await further.sample(REQUEST)).tokens_T).toEqual((await model.sample(REQUEST)).tokens_T);
+  const whole = { ...MODEL, name: "run-step-1" };
+  await expect(open(jobOf(named, { model: whole, secrets }))).rejects.toThrow("is a whole model");
 });
 
 test("a run that samples while it trains says what the trainer has to be able to do", async () => {

@@ -131,7 +131,8 @@ type RunParts = {
 
 async function evaluate(job: EvaluationJob, parts: RunParts): Promise<RunEnd> {
   const notice = (text: string) => parts.log.write("info", "trainer", text);
-  const policy = await openPolicy(job, { ...parts, notice });
+  const sampled = { ...job, trainer_choice: job.config.advanced };
+  const policy = await openPolicy(sampled, { ...parts, notice });
   const gateway = parts.opened.use(await openGateway({ policy, clock: parts.tools.clock }));
   const shared = sharing(job.config.advanced.rollout_workers, parts);
   return evaluateRun({

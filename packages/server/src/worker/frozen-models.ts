@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import {
-  readModelConfig,
+  readModelSize,
   tokenIdMismatch,
   type ModelSource,
   type Sampler,
@@ -38,8 +38,8 @@ export async function openFrozenModels(
       { hint: "Name a teacher of the same model family in [advanced].teacher_model." },
     );
   }
-  const [reads, needs] = (await Promise.all([at, source].map((one) => readModelConfig(one.folder)))).map(
-    (config) => config.contextLength,
+  const [reads, needs] = (await Promise.all([at, source].map((one) => readModelSize(one.folder)))).map(
+    (size) => size.contextLength,
   );
   if (reads !== undefined && needs !== undefined && reads < needs) {
     log.write(

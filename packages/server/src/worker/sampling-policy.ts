@@ -1,12 +1,12 @@
 import type { GatewayPolicy } from "@osmosis/controller";
 import { loadChatCodec, type TrainingService } from "@osmosis/engine";
-import { OsmosisError, type Job, type ModelAssignment } from "@osmosis/protocol";
+import { OsmosisError, type Job, type ModelAssignment, type TrainerChoice } from "@osmosis/protocol";
 import { openSamplerOf } from "./choose-trainer.ts";
 import type { FileCache } from "./file-cache.ts";
 import { localModel } from "./trained-model.ts";
 
 /**
- * What answers the model calls of an evaluation: a sampler of our own engine, or a hosted provider.
+ * What answers the model calls of an evaluation: a sampler of our own engine or of a trainer, or a hosted provider.
  *
  * @throws OsmosisError `VALIDATION` without the provider's key.
  */
@@ -16,6 +16,7 @@ export async function openPolicy(
     readonly env: Readonly<Record<string, string>>;
     readonly secrets: Readonly<Record<string, string>>;
     readonly trainer?: Job["trainer"];
+    readonly trainer_choice: TrainerChoice;
   },
   parts: {
     readonly tools: {
@@ -32,7 +33,8 @@ export async function openPolicy(
   const { model } = job;
   if (model.type === "local") {
     const source = await localModel(model, parts);
-    const sampler = await openSamplerOf(job, source, { ...parts, notice: parts.notice ?? (() => {}) });
+    const notice = parts.notice ?? (() => {});
+    const sampler = await openSamplerOf({ ...job, model }, source, { ...parts, notice });
     return { type: "local", name: model.name, sampler, codec: await loadChatCodec(source.folder) };
   }
   const apiKey = { ...job.env, ...job.secrets }[model.api_key_name];

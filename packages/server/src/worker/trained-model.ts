@@ -39,9 +39,12 @@ export async function openTrainedModel(
       },
     );
   }
-  const source = await localModel(job.model, parts);
+  const { model: assigned } = job;
+  const source = await localModel(assigned, parts);
   const notice = (text: string) => parts.log.write("info", "trainer", text);
-  const service = parts.opened.use(await openTrainer(job, source, { ...parts, notice }));
+  const service = parts.opened.use(
+    await openTrainer({ ...job, model: assigned }, source, { ...parts, notice }),
+  );
   const { advanced } = job.config;
   const model = parts.opened.use(
     await service.createModel(source, {

@@ -6,6 +6,7 @@ import {
   ReplayStatus,
   TrainingRunConfig,
   issuesOf,
+  weightsAreHere,
   type Replay,
   type ReplayedStep,
 } from "@osmosis/protocol";
@@ -237,7 +238,7 @@ function here<Config extends RunRow["config"]>(config: Config): Config {
  *
  * @throws {OsmosisError} VALIDATION.
  */
-async function refuseOtherTrainer(db: Kysely<Tables>, { id, name, config }: RunRow): Promise<void> {
+async function refuseOtherTrainer(db: Kysely<Tables>, { id, name, config, model }: RunRow): Promise<void> {
   const trainer = "training" in config ? config.advanced.trainer : undefined;
   const uploads = await db.selectFrom("run_files").select("path").where("run_id", "=", id).execute();
   const models = await db.selectFrom("trained_models").select("files").where("run_id", "=", id).execute();
@@ -246,7 +247,8 @@ async function refuseOtherTrainer(db: Kysely<Tables>, { id, name, config }: RunR
     ...models.flatMap((model) => model.files.map((file) => file.name)),
   ];
   const isElsewhere = trainer !== undefined && trainer !== "embedded";
-  if (!isElsewhere && !names.includes(REFERENCE_FILE)) return;
+  const isHere = model.type === "local" && weightsAreHere(model);
+  if (!isElsewhere && isHere && !names.includes(REFERENCE_FILE)) return;
   throw new OsmosisError(
     "VALIDATION",
     `The run ${name} was trained ${isElsewhere ? `at ${trainer}` : "by a trainer by URL"}.`,

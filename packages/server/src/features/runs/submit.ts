@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { runSize, stepsOf } from "@osmosis/controller";
-import { OsmosisError, closest, contradictionsByUrl, type Checked, type Issue } from "@osmosis/protocol";
+import { OsmosisError, closest, type Checked, type Issue } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import { jsonb } from "../../database/columns.ts";
 import type { Tables } from "../../database/tables.ts";
@@ -16,6 +16,7 @@ import { selectRows } from "./row-selection.ts";
 import { randomRunName } from "./run-name.ts";
 import { sealRunSecret } from "./run-secrets.ts";
 import { invalidConfig, type Submission } from "./submission.ts";
+import { trainerIssues } from "./trainer-issues.ts";
 
 /** What a submission names, found. */
 type Resolved = {
@@ -175,9 +176,11 @@ async function resolve(
       message: `${heldOut} leaves no row to train on: the data set has ${dataset.dataset.rowCount}`,
     });
   }
-  issues.push(...platformTrainerIssues(parts, submission));
-  if (issues.length > 0 || "problem" in dataset || "problem" in model) throw invalidConfig(issues);
   const taught = teacher !== undefined && "model" in teacher ? teacher.model : undefined;
+  if ("model" in model) {
+    issues.push(...trainerIssues(parts.config, submission, { model: model.model, teacher: taught }));
+  }
+  if (issues.length > 0 || "problem" in dataset || "problem" in model) throw invalidConfig(issues);
   const sources = await secretSources(parts, { user, workspace }, submission);
   const rollout = await parts.db
     .selectFrom("rollouts")
@@ -194,18 +197,6 @@ async function resolve(
     teacher: taught,
     sources,
   };
-}
-
-/** A run that names no trainer gets the platform's, and what that cannot do is said before anything is queued. */
-function platformTrainerIssues(
-  { config: { trainer } }: Pick<Parts, "config">,
-  submission: Submission,
-): Issue[] {
-  if (trainer === undefined || submission.kind !== "training") return [];
-  const { advanced } = submission.config;
-  if (advanced.trainer !== undefined) return [];
-  const why = 'the platform\'s; [advanced].trainer = "embedded" uses the engine of the worker';
-  return contradictionsByUrl(advanced, why).map(({ key, message }) => ({ key: `advanced.${key}`, message }));
 }
 
 /** The model of `teacher_model`; undefined where there is none. */

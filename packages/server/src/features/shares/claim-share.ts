@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { OsmosisError, type Share } from "@osmosis/protocol";
+import { OsmosisError, TrainerChoice, type Share } from "@osmosis/protocol";
 import { sql } from "kysely";
 import { appendLog } from "../logs/store.ts";
 import type { ClaimParts } from "../worker-api/claim.ts";
@@ -92,13 +92,14 @@ async function takeShare(parts: ClaimParts, claimant: Claimant): Promise<Share |
   return undefined;
 }
 
-type Work = Awaited<ReturnType<typeof workOf>>;
+type Work = Awaited<ReturnType<typeof workOf>> & Pick<Share, "trainer_choice">;
 
 /** Undefined for a run that nobody can help any more, as when a secret was deleted that its holder has. */
 async function workThatExists(parts: ClaimParts, runId: string): Promise<Work | undefined> {
   const run = await parts.db.selectFrom("runs").selectAll().where("id", "=", runId).executeTakeFirst();
   try {
-    return run === undefined ? undefined : await workOf(parts, run);
+    if (run === undefined) return undefined;
+    return { ...(await workOf(parts, run)), trainer_choice: TrainerChoice.parse(run.config.advanced) };
   } catch (error) {
     if (error instanceof OsmosisError) return undefined;
     throw error;

@@ -43,8 +43,12 @@ withDatabaseLocation("the checkpoints of a run", (locate) => {
     });
     const { job, run } = await claim();
     const keepStep = async (step: number, reward: number | null, validation: number | null = null) => {
-      await run.put(`checkpoints/${step}/weights`, `weights ${step}`);
-      await run.checkpoint(step, { files: ["weights"], reward, validation_reward: validation });
+      await run.put(`checkpoints/${step}/adapter_model.safetensors`, `weights ${step}`);
+      await run.checkpoint(step, {
+        files: ["adapter_model.safetensors"],
+        reward,
+        validation_reward: validation,
+      });
     };
     const checkpoints = async () => {
       const answer = await workspace.client.call(trainingRoutes.checkpoints, { params: { name } });
