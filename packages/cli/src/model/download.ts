@@ -1,6 +1,6 @@
 import { readdir, realpath, rename, rm, rmdir, stat } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, relative, resolve } from "node:path";
-import { modelRoutes, OsmosisError } from "@osmosis/protocol";
+import { holdWeights, modelRoutes, OsmosisError } from "@osmosis/protocol";
 import type { z } from "zod";
 import type { Context } from "../context.ts";
 import { formatBytes } from "../output/format.ts";
@@ -33,7 +33,16 @@ export async function downloadModel(
 ): Promise<OperationResult> {
   const session = await openWorkspaceSession(context);
   const model = await getModel(session, name);
-  const hasWeights = model.files.some((file) => file.name.endsWith(".safetensors"));
+  const hasWeights = holdWeights(model.files);
+  if (options.merge === true && isOnlyAdapter(model)) {
+    throw new OsmosisError(
+      "VALIDATION",
+      `${model.model_name} cannot be merged: its base model ${model.base_model} has no weights here.`,
+      {
+        hint: "Without --merge you get the adapter, which PEFT puts on top of the base where you have that.",
+      },
+    );
+  }
   if (options.merge === true && !hasWeights) {
     throw new OsmosisError(
       "VALIDATION",
@@ -75,6 +84,11 @@ export async function downloadModel(
     },
     extras: workspaceExtras(session.workspace),
   };
+}
+
+/** Whether the base beneath an adapter is tokenizer and chat template alone. */
+function isOnlyAdapter({ method, files, base_files: base }: Model): boolean {
+  return method === "lora" && holdWeights(files) && !holdWeights(base);
 }
 
 type Wanted = Model["files"][number];
@@ -255,6 +269,8 @@ function usage(model: Model, folder: string, isMerged: boolean): Field[] {
       `PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), ${JSON.stringify(folder)})\n` +
         "BASE is the folder or hub id of the base model.",
     ],
-    ["As one model", `\`osmosis model download ${model.model_name} --merge\``],
+    ...(isOnlyAdapter(model)
+      ? []
+      : [["As one model", `\`osmosis model download ${model.model_name} --merge\``] as const]),
   ];
 }
