@@ -1,6 +1,7 @@
 import { evalRoutes, trainingRoutes } from "@osmosis/protocol";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { jsonb } from "../../server/src/database/columns.ts";
 import { testRollout } from "../../server/src/testing-worker.ts";
 import { until } from "../../server/src/testing-workspace.ts";
 import { chromiumPath, suiteName } from "./browser.ts";
@@ -133,6 +134,26 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     await run.finish("failed", "The worker said why.\nOn two lines.");
     await page.getByRole("link", { name, exact: true }).click();
     expect(await page.getByRole("alert").innerText()).toBe("The worker said why.\nOn two lines.");
+    await page.close();
+  });
+
+  test("a base model tells how large it is, or that it has no weights here", async () => {
+    await stage.server.platform.db
+      .insertInto("base_models")
+      .values({
+        id: "weightless",
+        name: "lab/large",
+        parameters: 0,
+        files: jsonb([{ name: "config.json", key: "c", size_bytes: 1, sha256: "0", modified_ms: 0 }]),
+        imported_by: null,
+        is_available: true,
+      })
+      .execute();
+    const page = await stage.open({ path: at("/models") });
+    const row = (name: string) => page.getByRole("row", { name }).getByRole("cell").last().innerText();
+    await page.getByText("lab/large").waitFor();
+    expect(await row("lab/large")).toBe("no weights here");
+    expect(await row("osmosis/tiny-agent")).toBe("908,288");
     await page.close();
   });
 
