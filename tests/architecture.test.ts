@@ -140,9 +140,8 @@ test("every failure of the command line says what to do next", () => {
 /** The text up to the parenthesis that closes the one before it. */
 function argumentsOf(text: string): string {
   let depth = 1;
-  for (const [index, character] of [...text].entries()) {
-    if (character === "(") depth += 1;
-    if (character === ")") depth -= 1;
+  for (const { 0: parenthesis, index } of text.matchAll(/[()]/g)) {
+    depth += parenthesis === "(" ? 1 : -1;
     if (depth === 0) return text.slice(0, index);
   }
   return text;
