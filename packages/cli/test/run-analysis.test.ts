@@ -26,7 +26,12 @@ afterAll(async () => {
 const run = (...argv: string[]) => platform.run(argv, { cwd: workspace });
 
 /** Submits the example's training, and does what a worker would do with it. */
-async function trained(rewards: readonly number[], validation: readonly number[]): Promise<string> {
+async function trained(
+  rewards: readonly number[],
+  validation: readonly number[],
+  /** What a step commits beside its reward. */
+  more: (step: number) => Record<string, number> = () => ({}),
+): Promise<string> {
   const submitted = await run("train", "submit", TRAIN, "--yes", "--json");
   const { resource } = lastJson(submitted.stdout) as { resource: { name: string } };
   const secret = await readFile(join(platform.folder, "data/worker-secret"), "utf8");
@@ -43,7 +48,7 @@ async function trained(rewards: readonly number[], validation: readonly number[]
     );
     await held.commit(step, {
       examples: 1,
-      metrics: { "rollout/raw_reward": reward, "rollout/group/all_bad": 0.8 },
+      metrics: { "rollout/raw_reward": reward, "rollout/group/all_bad": 0.8, ...more(step) },
     });
   }
   await held.record(
@@ -79,6 +84,61 @@ test("doctor tells findings with numbers and remedy, and info lists them", async
   const info = await run("train", "info", name);
   expect(info.stdout).toMatch(/too_hard\s+Most rows are too hard/);
   expect(errorOf(await run("train", "doctor", "nobody", "--json")).code).toBe("NOT_FOUND");
+});
+
+test("a run is judged by its newest validation, and its last batch is called what it is", async () => {
+  const batch = { "rollout/pass_rate": 0.992, "rollout/n": 128, "rollout/temperature": 1 };
+  const held = {
+    "eval/validation/reward": 0.76,
+    "eval/validation/pass_rate": 0.76,
+    "eval/validation/n": 200,
+    "eval/validation/temperature": 0,
+  };
+  // The step after the validation is none.
+  const name = await trained([0.7, 0.5, 0.992], [], (step) => ({ ...batch, ...(step === 2 ? held : {}) }));
+  const info = (await run("train", "info", name)).stdout;
+  expect(info).toContain("pass rate 0.760 (n = 200, 95 % 0.696–0.814, greedy), reward 0.760, after step 2");
+  expect(info).toMatch(
+    /Last step:? +pass rate 0\.992 \(n = 128, \d+ prompts × \d+, temperature 1\), reward 0\.992, training rows/,
+  );
+  const json = lastJson((await run("train", "info", name, "--json")).stdout);
+  const validation = {
+    step: 2,
+    reward: 0.76,
+    pass_rate: { value: 0.76, ci_low: expect.closeTo(0.696, 3), ci_high: expect.closeTo(0.814, 3), n: 200 },
+    temperature: 0,
+  };
+  const last_step = { step: 3, reward: 0.992, pass_rate: 0.992, n: 128, temperature: 1 };
+  expect(json).toMatchObject({
+    data: {
+      // By the names of old, the last step.
+      training_run: { reward: 0.992, pass_rate: 0.992, validation, last_step },
+      summary: { validation, last_step },
+    },
+  });
+  const before = await trained([0.5], [], () => batch);
+  const { items } = lastJson((await run("train", "list", "--json")).stdout) as { items: object[] };
+  expect(items).toMatchObject([
+    { name: before, validation: null, last_step: { step: 1, reward: 0.5 } },
+    { name, validation, last_step },
+    {},
+  ]);
+  const [headers, ...lines] = (await run("train", "list")).stdout
+    .split("\n")
+    .map((line) => line.trim().split(/ {2,}/));
+  expect(headers?.slice(-6)).toEqual([
+    "STEP",
+    "VALIDATION REWARD",
+    "VALIDATION PASS RATE",
+    "N",
+    "LAST STEP REWARD",
+    "CREATED",
+  ]);
+  expect(lines.slice(0, 2).map((line) => line.slice(-6, -1))).toEqual([
+    [expect.stringMatching(/^1\/\d+$/), "–", "–", "–", "0.500"],
+    [expect.stringMatching(/^3\/\d+$/), "0.760", "0.760", "200", "0.992"],
+  ]);
+  expect((await run("train", "info", before)).stdout).toMatch(/Validation:? +none/);
 });
 
 test("compare lines two runs up, and pairs their held-out rows", async () => {

@@ -26,6 +26,7 @@ export { evaluateRun, withoutConversation } from "./evaluation/evaluate.ts";
 export type { EvaluateRunOptions } from "./evaluation/evaluate.ts";
 export { evaluationResults, isSkipped } from "./evaluation/results.ts";
 export type { EvaluatedRollout, EvaluationFacts } from "./evaluation/results.ts";
+export { wilsonInterval } from "./evaluation/statistics.ts";
 export { diagnose } from "./doctor/diagnose.ts";
 export type { RunHistory } from "./doctor/run-history.ts";
 export { ABORTED_MINUTES } from "./doctor/thresholds.ts";

@@ -20,6 +20,8 @@ export * from "./routes/workspaces.ts";
 export * from "./routes/datasets.ts";
 export * from "./routes/secrets.ts";
 export * from "./routes/trainer-keys.ts";
+export * from "./routes/estimate.ts";
+export * from "./routes/training-headline.ts";
 export * from "./routes/runs.ts";
 export * from "./routes/run-analysis.ts";
 export * from "./routes/run-files.ts";

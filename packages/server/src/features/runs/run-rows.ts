@@ -4,7 +4,7 @@ import type { Tables } from "../../database/tables.ts";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
 import type { RunKind } from "./tables.ts";
 
-/** A run with its creator and the metrics of its last step. */
+/** A run with its creator, the metrics of its last step and those of its newest validation. */
 export type RunRow = Awaited<ReturnType<ReturnType<typeof runRows>["execute"]>>[number];
 
 function runRows(db: Kysely<Tables>) {
@@ -14,11 +14,27 @@ function runRows(db: Kysely<Tables>) {
     .leftJoin("run_steps", (join) =>
       join.onRef("run_steps.run_id", "=", "runs.id").onRef("run_steps.step", "=", "runs.committed_steps"),
     )
+    .leftJoinLateral(
+      (by) =>
+        by
+          .selectFrom("run_steps as validated")
+          .select(["validated.step", "validated.metrics"])
+          .whereRef("validated.run_id", "=", "runs.id")
+          .whereRef("validated.step", "<=", "runs.committed_steps")
+          // In the words of the index.
+          .where(sql<boolean>`jsonb_exists(validated.metrics, 'eval/validation/pass_rate')`)
+          .orderBy("validated.step", "desc")
+          .limit(1)
+          .as("validation"),
+      (join) => join.onTrue(),
+    )
     .selectAll("runs")
     .select([
       "users.name as creator_name",
       "users.email as creator_email",
       "run_steps.metrics as last_metrics",
+      "validation.step as validation_step",
+      "validation.metrics as validation_metrics",
     ]);
 }
 
