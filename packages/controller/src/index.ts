@@ -31,6 +31,6 @@ export { diagnose } from "./doctor/diagnose.ts";
 export type { RunHistory } from "./doctor/run-history.ts";
 export { ABORTED_MINUTES } from "./doctor/thresholds.ts";
 export { alignCurves, differencesOf } from "./comparison/curves.ts";
-export { pairedDifference } from "./comparison/paired.ts";
+export { pairedDifference, pairedRows } from "./comparison/paired.ts";
 export type { RunEnd, RunPorts } from "./run-ports.ts";
 export * from "./dataset/index.ts";

@@ -24,6 +24,7 @@ export * from "./routes/estimate.ts";
 export * from "./routes/training-headline.ts";
 export * from "./routes/runs.ts";
 export * from "./routes/run-analysis.ts";
+export * from "./routes/eval-comparison.ts";
 export * from "./routes/run-files.ts";
 export * from "./routes/replays.ts";
 export * from "./routes/submission.ts";

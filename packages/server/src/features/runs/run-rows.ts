@@ -64,12 +64,17 @@ export async function listRuns(
 /**
  * A run by its name or id.
  *
+ * @param command - what the user asks for, to name the command that does it for a run of the other kind
  * @throws {OsmosisError} NOT_FOUND.
  */
 export async function getRun(
   db: Kysely<Tables>,
   workspace: WorkspaceAccess,
-  { kind, nameOrId }: { kind: RunKind; nameOrId: string },
+  {
+    kind,
+    nameOrId,
+    command = "info",
+  }: { readonly kind: RunKind; readonly nameOrId: string; readonly command?: "info" | "compare" },
 ): Promise<RunRow> {
   const rows = await runRows(db)
     .where("runs.workspace_id", "=", workspace.id)
@@ -78,12 +83,38 @@ export async function getRun(
     .execute();
   const row = rows.find((one) => one.name === nameOrId) ?? rows[0];
   if (row !== undefined) return row;
-  const command = kind === "evaluation" ? "eval" : "train";
+  const group = kind === "evaluation" ? "eval" : "train";
+  const other = await otherKind(db, workspace, { kind, nameOrId });
   throw new OsmosisError(
     "NOT_FOUND",
     `There is no ${kind} run ${nameOrId} in the workspace ${workspace.name}.`,
     {
-      hint: `See \`osmosis ${command} list\` for the names.`,
+      hint:
+        other === undefined
+          ? `See \`osmosis ${group} list\` for the names.`
+          : `${nameOrId} is ${other.what}: ` +
+            (command === "compare"
+              ? `\`osmosis ${other.group} compare\` compares two of them.`
+              : `see \`osmosis ${other.group} ${command} ${nameOrId}\`.`),
     },
   );
+}
+
+/** Training runs and evaluations share their names; whoever has one at hand may ask the wrong command. */
+async function otherKind(
+  db: Kysely<Tables>,
+  workspace: WorkspaceAccess,
+  { kind, nameOrId }: { readonly kind: RunKind; readonly nameOrId: string },
+): Promise<{ readonly what: string; readonly group: string } | undefined> {
+  const found = await db
+    .selectFrom("runs")
+    .select("kind")
+    .where("workspace_id", "=", workspace.id)
+    .where("kind", "in", ["evaluation", "training"])
+    .where((by) => by.or([by("name", "=", nameOrId), by("id", "=", nameOrId)]))
+    .executeTakeFirst();
+  if (found === undefined || found.kind === kind) return undefined;
+  return found.kind === "evaluation"
+    ? { what: "an evaluation run", group: "eval" }
+    : { what: "a training run", group: "train" };
 }
