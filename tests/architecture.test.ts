@@ -124,6 +124,29 @@ function cyclesOf(graph: ReadonlyMap<string, readonly string[]>): string[] {
   return cycles;
 }
 
+test("every failure of the command line says what to do next", () => {
+  const silent = sources
+    .filter(({ path }) => packageOf(path) === "cli" && !isTest(path))
+    .flatMap(({ path, text }) =>
+      text
+        .split("new OsmosisError(")
+        .slice(1)
+        .filter((rest) => !argumentsOf(rest).includes("hint"))
+        .map((rest) => `${path}: ${rest.slice(0, 60).replaceAll(/\s+/g, " ")}`),
+    );
+  expect(silent).toEqual([]);
+});
+
+/** The text up to the parenthesis that closes the one before it. */
+function argumentsOf(text: string): string {
+  let depth = 1;
+  for (const { 0: parenthesis, index } of text.matchAll(/[()]/g)) {
+    depth += parenthesis === "(" ? 1 : -1;
+    if (depth === 0) return text.slice(0, index);
+  }
+  return text;
+}
+
 test("files have at most 400 lines, tests 600", () => {
   const long = sources
     .map(({ path, text }) => ({ path, lines: text.split("\n").length - 1 }))

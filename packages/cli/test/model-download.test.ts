@@ -33,10 +33,14 @@ beforeAll(async () => {
   if (job === null) throw new Error("no run came");
   runId = job.run_id;
   const headers = { authorization, [RUN_LEASE_HEADER]: job.lease_token };
-  for (const step of [1, 2]) {
+  for (const [step, method, config, weights] of [
+    [1, "lora", "adapter_config.json", "adapter_model.safetensors"],
+    [2, "lora", "adapter_config.json", "adapter_model.safetensors"],
+    [3, "full", "config.json", "model.safetensors"],
+  ] as const) {
     for (const [name, body] of [
-      ["adapter_config.json", CONFIG],
-      ["adapter_model.safetensors", WEIGHTS],
+      [config, CONFIG],
+      [weights, WEIGHTS],
     ] as const) {
       const path = fillPath(workerStreams.file, { run_id: runId, path: `checkpoints/${step}/${name}` });
       const response = await fetch(new URL(path, platform.url), { method: "PUT", body, headers });
@@ -48,8 +52,8 @@ beforeAll(async () => {
       body: {
         step,
         reward: step / 2,
-        method: "lora",
-        files: ["adapter_config.json", "adapter_model.safetensors"],
+        method,
+        files: [config, weights],
       },
     });
   }
@@ -102,6 +106,22 @@ test("a checkpoint is downloaded whole, and its folder is not replaced by itself
   const refused = await download([`${run}-step-1`, "-o", folder, "--overwrite"]);
   expect(errorOf(refused).message).toContain("holds more than a model");
   expect(await readFile(join(folder, "thesis.tex"), "utf8")).toBe("years of work");
+});
+
+test("what is done with a checkpoint next is said: an adapter is merged, a whole model is served", async () => {
+  const adapter = join(platform.folder, "models/an adapter");
+  expect(lastJson((await download([`${run}-step-1`, "-o", adapter])).stdout)).toMatchObject({
+    next_steps_structured: [
+      { command: `osmosis model download ${run}-step-1 --merge -o '${adapter}-merged'` },
+    ],
+  });
+  const whole = join(platform.folder, "models/whole");
+  // A whole model is one already.
+  expect(lastJson((await download([`${run}-step-3`, "--merge", "-o", whole])).stdout)).toMatchObject({
+    resource: { method: "full" },
+    next_steps_structured: [{ command: `transformers serve ${whole}` }],
+  });
+  expect((await readdir(whole)).toSorted()).toEqual(["config.json", "model.safetensors"]);
 });
 
 test("the current folder, or one around it, is not replaced, even where it is empty", async () => {

@@ -1,6 +1,11 @@
 import { expect, test } from "vitest";
 import { issuesOf } from "./issues.ts";
-import { EvalRunConfig, TrainingRunConfig } from "./run-config.ts";
+import {
+  AcceptedEvalConfig,
+  AcceptedTrainingConfig,
+  EvalRunConfig,
+  TrainingRunConfig,
+} from "./run-config.ts";
 
 const experiment = { rollout: "multiply", entrypoint: "main.ts", model_path: "m", dataset: "d" };
 const evaluation = { experiment, secrets: { required: [] } };
@@ -80,6 +85,21 @@ test("numbers that no gradient could hold are refused, each with its largest", (
   ]);
   const most = Object.fromEntries(bounds.slice(0, 3).map((name) => [name, 1e9]));
   expect(faults({ ...most, kl_coef: 1000, reward_range: [-1e9, 1e9] })).toEqual([]);
+});
+
+test("runs that were accepted before a bound of today keep their values", () => {
+  const advanced = {
+    kl_coef: 1e4,
+    clip_high: 1e12,
+    lora_alpha: 1e6,
+    weight_decay: 200,
+    reward_range: [-1e12, 1e12],
+  };
+  expect(TrainingRunConfig.safeParse({ experiment, advanced }).success).toBe(false);
+  expect(AcceptedTrainingConfig.parse({ experiment, advanced }).advanced).toMatchObject(advanced);
+  const old = { ...evaluation, evaluation: { pass_threshold: 1e12 } };
+  expect(EvalRunConfig.safeParse(old).success).toBe(false);
+  expect(AcceptedEvalConfig.parse(old).evaluation).toMatchObject({ pass_threshold: 1e12 });
 });
 
 test("settings that would teach nothing, or the opposite, are refused", () => {

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { contradictions, trainerContradictions } from "./contradictions.ts";
-import { LARGEST_REWARD } from "./sample-limits.ts";
+import { refuseTooLarge } from "./largest-values.ts";
 
 /**
  * The run configurations of `configs/eval/*.toml` and `configs/training/*.toml`: names, defaults and rules. The CLI
@@ -67,14 +67,8 @@ export type ExperimentConfig = z.infer<typeof ExperimentConfig>;
 
 const timeoutSeconds = z.number().positive().max(86_400);
 
-/** A reward to compare with. */
-const reward = z.number().min(-LARGEST_REWARD).max(LARGEST_REWARD);
-
-/** What a term of the objective counts. One that is larger drowns all others, and in the end overflows 32 bits. */
-const coefficient = z.number().min(0).max(1000);
-
-/** So large a bound is none; one that is larger would overflow. */
-const NO_BOUND = 1e9;
+/** A weight in the objective. */
+const coefficient = z.number().min(0);
 
 export const EvaluationSettings = z.strictObject({
   /** The first `limit` rows; without it a random tenth of the rows, at least one. */
@@ -84,7 +78,7 @@ export const EvaluationSettings = z.strictObject({
   /** Rows in flight. */
   batch_size: z.int().min(1).max(1024).default(8),
   /** Smallest reward that counts as a pass. */
-  pass_threshold: reward.default(1),
+  pass_threshold: z.number().default(1),
   agent_workflow_timeout_s: timeoutSeconds.default(450),
   grader_timeout_s: timeoutSeconds.default(150),
 });
@@ -126,7 +120,7 @@ export type CheckpointSettings = z.infer<typeof CheckpointSettings>;
 
 /** Smallest and largest reward that the grader may give; anything else is a failure of the grader. */
 const rewardRange = z
-  .tuple([reward, reward])
+  .tuple([z.number(), z.number()])
   .refine(([low, high]) => low < high, "must be [lowest, highest]");
 
 /** Where a model is trained, and where an evaluation samples a base model. */
@@ -171,7 +165,7 @@ export const TrainingAdvanced = z.strictObject({
   // What is trained, and where.
   method: z.enum(["lora", "full"]).default("lora"),
   lora_rank: z.int().min(1).max(512).default(32),
-  lora_alpha: z.number().positive().max(65_536).default(32),
+  lora_alpha: z.number().positive().default(32),
   ...TrainerChoice.shape,
   /** How the trainer adds up losses, where that cannot be measured: a sum, or an average of one kind. */
   trainer_reduction: z.enum(["sum", "batch_mean", "sequence_mean", "token_mean"]).optional(),
@@ -189,11 +183,11 @@ export const TrainingAdvanced = z.strictObject({
   loss: z.enum(["ppo", "importance_sampling", "cispo", "gspo"]).default("ppo"),
   /** Distance of the ratio's bounds from 1; without them 0.2 and 0.28, and 0.0003 and 0.0004 for gspo. */
   clip_low: z.number().min(0).max(1).optional(),
-  clip_high: z.number().min(0).max(NO_BOUND).optional(),
+  clip_high: z.number().min(0).optional(),
   aggregation: z.enum(["token_mean", "sequence_mean", "dr_grpo"]).default("token_mean"),
   /** What is done where trainer and sampler disagree about a token's probability; it is reported in any case. */
   correction: z.enum(["none", "token_truncate", "token_mask", "sequence_mask"]).default("token_truncate"),
-  correction_cap: z.number().min(1).max(NO_BOUND).default(2),
+  correction_cap: z.number().min(1).default(2),
   /** Weight of the KL divergence to the model that training began with; 0 switches it off. */
   kl_coef: coefficient.default(0),
   kl_estimator: z.enum(["k1", "k3"]).default("k3"),
@@ -209,8 +203,8 @@ export const TrainingAdvanced = z.strictObject({
   // The optimiser.
   lr_schedule: z.enum(["constant", "linear", "cosine"]).default("constant"),
   warmup_steps: z.int().min(0).default(0),
-  grad_clip_norm: z.number().min(0).max(NO_BOUND).default(1),
-  weight_decay: z.number().min(0).max(100).default(0),
+  grad_clip_norm: z.number().min(0).default(1),
+  weight_decay: z.number().min(0).default(0),
 
   // The loop.
   /** Ends the run after so many steps, whatever `total_epochs` says. */
@@ -242,7 +236,7 @@ export const TrainingAdvanced = z.strictObject({
   /** Ends the run after so many validations in a row without a better reward; 0 switches it off. */
   early_stop_patience: z.int().min(0).default(0),
   /** Ends the run when a validation reaches this mean reward. */
-  early_stop_reward: reward.optional(),
+  early_stop_reward: z.number().optional(),
 
   // Where else the curves go. Never able to stop a run.
   /** Weights & Biases project; its key is the secret WANDB_API_KEY. */
@@ -272,26 +266,28 @@ function refuseOverlap(config: {
   return (config.secrets?.required ?? []).filter((name) => config.env !== undefined && name in config.env);
 }
 
-export const EvalRunConfig = z
-  .strictObject({
-    experiment: ExperimentConfig,
-    evaluation: EvaluationSettings.prefault({}),
-    env: EnvConfig.default({}),
-    secrets: SecretsConfig,
-    advanced: EvaluationAdvanced.prefault({}),
-  })
-  .superRefine((config, context) => {
-    for (const name of refuseOverlap(config)) {
-      context.addIssue({
-        code: "custom",
-        path: ["env", name],
-        message: "is a required secret, too; keep one of the two",
-      });
-    }
-    for (const { key, message } of trainerContradictions(config.advanced, config.secrets.required)) {
-      context.addIssue({ code: "custom", path: ["advanced", key], message });
-    }
-  });
+/** The configuration of a run as it was accepted. Bounds of values, and rules between settings, that came later do not reach it. */
+export const AcceptedEvalConfig = z.strictObject({
+  experiment: ExperimentConfig,
+  evaluation: EvaluationSettings.prefault({}),
+  env: EnvConfig.default({}),
+  secrets: SecretsConfig,
+  advanced: EvaluationAdvanced.prefault({}),
+});
+
+export const EvalRunConfig = AcceptedEvalConfig.superRefine((config, context) => {
+  refuseTooLarge(config, context);
+  for (const name of refuseOverlap(config)) {
+    context.addIssue({
+      code: "custom",
+      path: ["env", name],
+      message: "is a required secret, too; keep one of the two",
+    });
+  }
+  for (const { key, message } of trainerContradictions(config.advanced, config.secrets.required)) {
+    context.addIssue({ code: "custom", path: ["advanced", key], message });
+  }
+});
 export type EvalRunConfig = z.infer<typeof EvalRunConfig>;
 
 const TrainingTables = z.strictObject({
@@ -305,6 +301,7 @@ const TrainingTables = z.strictObject({
 });
 
 export const TrainingRunConfig = TrainingTables.superRefine((config, context) => {
+  refuseTooLarge(config, context);
   for (const name of refuseOverlap(config)) {
     context.addIssue({
       code: "custom",
@@ -319,7 +316,7 @@ export const TrainingRunConfig = TrainingTables.superRefine((config, context) =>
 }).transform(withDefaults);
 export type TrainingRunConfig = z.infer<typeof TrainingRunConfig>;
 
-/** The configuration of a run as it was accepted: rules between settings that came later do not reach it. */
+/** As {@link AcceptedEvalConfig}. */
 export const AcceptedTrainingConfig = TrainingTables.transform(withDefaults);
 
 function withDefaults(config: z.infer<typeof TrainingTables>) {

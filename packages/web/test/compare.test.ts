@@ -69,8 +69,8 @@ describe.skipIf(chromiumPath === undefined)(
       await page.getByText(/^All \d+ metrics$/).waitFor();
       const facts = await page.locator(".facts > div").allInnerTexts();
       expect(facts.map((text) => text.replaceAll("\n", " ")).slice(0, 2)).toEqual([
-        "Training reward – mean of the last step",
-        "Training pass rate – step 2, n = 0, T = 1",
+        "Last step’s reward – mean of the last step",
+        "Last step’s pass rate – training rows, 4 prompts × 2, n = 0, T = 1",
       ]);
       // The curve ends at step 1, and says so with the n of step 1.
       await page.getByRole("figure", { name: "Pass rate" }).getByText("n = 8, T = 1").waitFor();

@@ -67,9 +67,14 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
     ]);
     await page.getByText(/^step 2 of 10, about/).waitFor();
     expect(await page.getByRole("progressbar", { name: "Steps" }).getAttribute("value")).toBe("2");
-    expect(await fact(page, "Training reward")).toBe("0.75 +0.5 since step 1 (0.25)");
-    expect(await fact(page, "Training pass rate")).toBe("75.0 % step 2, n = 8, T = 1");
-    expect(await fact(page, "Validation pass rate")).toBe("87.5 % step 2, n = 16, T = 0 (greedy)");
+    expect(await fact(page, "Last step’s reward")).toBe("0.75 +0.5 since step 1 (0.25)");
+    expect(await fact(page, "Last step’s pass rate")).toBe(
+      "75.0 % training rows, 4 prompts × 2, n = 8, T = 1",
+    );
+    expect(await fact(page, "Validation pass rate")).toBe(
+      "87.5 % n = 16, T = 0 (greedy), 95 % interval 64.0 to 96.5 %, after step 2",
+    );
+    expect(await fact(page, "Validation reward")).toBe("0.9 mean of the held-out rows after step 2");
     expect(await fact(page, "Rollouts")).toContain("16");
     await until(async () => (await drawnIn(page, "Reward")) !== before);
 
@@ -96,6 +101,7 @@ describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), 
       expect.stringContaining("osmosis/tiny-agent, rollout multiply, data set rows"),
       "finished",
       "2/10",
+      expect.stringMatching(/^87\.5 %\s*reward 0\.9, n = 16, T = 0 \(greedy\)$/),
       "0.75",
       expect.stringContaining("just now"),
     ]);

@@ -67,7 +67,10 @@ async function pollOnce(client: Client, deviceCode: string): Promise<Poll> {
     const status = error.details?.["status_code"];
     if (typeof status === "number" && status >= 500) return { status: "pending" };
     if (error.message === "access_denied") {
-      throw new OsmosisError("FORBIDDEN", "The sign-in was refused in the browser.", { cause: error });
+      throw new OsmosisError("FORBIDDEN", "The sign-in was refused in the browser.", {
+        hint: "If that was not meant, run `osmosis auth login` again, and approve it.",
+        cause: error,
+      });
     }
     if (error.message === "expired_token") {
       throw new OsmosisError("AUTH_REQUIRED", "The code has expired.", {

@@ -31,5 +31,21 @@ export function addEval(program: Command, run: Run): void {
       ),
     );
 
+  group
+    .command("compare <a> <b>")
+    .description("pair two evaluations of the same data set row by row: what is B better by than A")
+    .addHelpText(
+      "after",
+      `\nThe difference has a 95 % interval: one that holds 0 is no difference. Rows are paired only where both measured the\nsame version of a data set, on the rows that both have.\n${examples(
+        "osmosis eval compare BASE CHECKPOINT",
+        "osmosis eval compare BASE CHECKPOINT --json",
+      )}`,
+    )
+    .action(
+      run(async (context, a: string, b: string) =>
+        (await import("../runs/compare-evals.ts")).compareEvals(context, a, b),
+      ),
+    );
+
   addRuns(group, run, "eval");
 }

@@ -1,4 +1,4 @@
-import type { RolloutOutcome } from "@osmosis/protocol";
+import type { LogLevel, RolloutOutcome } from "@osmosis/protocol";
 import { InvalidArgumentError } from "commander";
 
 /** An option's whole number within bounds. */
@@ -30,6 +30,8 @@ export type LogOptions = {
   readonly limit: number;
   readonly cursor?: string;
   readonly follow?: boolean;
+  readonly level?: LogLevel;
+  readonly source?: string;
 };
 
 /** Options of every submission. */

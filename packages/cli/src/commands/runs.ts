@@ -1,4 +1,5 @@
-import type { Command } from "commander";
+import { LogLevel } from "@osmosis/protocol";
+import { Option, type Command } from "commander";
 import type { Run } from "./run-command.ts";
 import { RUN_WORD, type RunKind } from "../runs/kind.ts";
 import { addExport } from "./analysis.ts";
@@ -42,7 +43,22 @@ export function addRuns(group: Command, run: Run, kind: RunKind): void {
     .option("-f, --follow", "go on with new lines until the run has ended")
     .option("--limit <n>", "lines at most (1-200)", wholeNumber(1, 200), 50)
     .option("--cursor <cursor>", "go on from the next_cursor of an earlier page")
-    .addHelpText("after", examples(`osmosis ${kind} logs NAME`, `osmosis ${kind} logs NAME --follow`))
+    .addOption(new Option("--level <level>", "only lines of this level and above").choices(LogLevel.options))
+    .option(
+      "--source <source>",
+      "only lines with this in the column STEP, or beginning with this word: step, rollout, train, evaluate …",
+    )
+    .addHelpText(
+      "after",
+      examples(
+        `osmosis ${kind} logs NAME`,
+        `osmosis ${kind} logs NAME --follow`,
+        `osmosis ${kind} logs NAME --level warning`,
+        kind === "train"
+          ? "osmosis train logs NAME --source step"
+          : "osmosis eval logs NAME --source evaluate",
+      ),
+    )
     .action(
       run(async (context, name: string, options: LogOptions) =>
         (await import("../runs/logs.ts")).runLogs(context, kind, name, options),

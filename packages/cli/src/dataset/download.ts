@@ -27,7 +27,11 @@ export async function downloadDataset(
   const path = await targetFile(io.cwd, { output, fileName: basename(source.file_name), overwrite });
   const response = await io.fetch(new URL(source.presigned_url, client.baseUrl), { signal: io.interrupted });
   if (!response.ok || response.body === null) {
-    throw new OsmosisError("PLATFORM_ERROR", `The download of ${name} was refused: HTTP ${response.status}.`);
+    throw new OsmosisError(
+      "PLATFORM_ERROR",
+      `The download of ${name} was refused: HTTP ${response.status}.`,
+      { hint: "Run the command again: it asks for a new link." },
+    );
   }
   const partial = `${path}.partial-${io.processId}`;
   let bytes = 0;

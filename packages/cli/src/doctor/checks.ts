@@ -3,9 +3,10 @@ import { join } from "node:path";
 import { authRoutes, errorMessage, OsmosisError } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import { credentialStore, openSession, resolvePlatformUrl } from "../platform/session.ts";
-import { git } from "../workspace/git.ts";
+import { git, type GitOptions } from "../workspace/git.ts";
 import type { Identity } from "../workspace/identity.ts";
 import { AGENT_FILES, missingDirectories } from "../workspace/layout.ts";
+import { bringCommit, manyCommits, remoteCommit, standingTo } from "../workspace/remote-branch.ts";
 import { checkNode } from "./node-check.ts";
 
 /** One thing that the doctor looked at. An `error` makes the command fail; a `warning` is good to know. */
@@ -30,7 +31,7 @@ export async function checkWorkspace(
   const [node, platform, pushed] = await Promise.all([
     checkNode(context),
     checkPlatform(context, identity),
-    checkPushed(context, root),
+    checkPushed(context, root, identity),
   ]);
   return [
     node,
@@ -152,12 +153,9 @@ async function checkPlatform(context: Context, identity: Identity | undefined): 
   }
 }
 
-async function checkPushed(context: Context, root: string): Promise<Check[]> {
+async function checkPushed(context: Context, root: string, identity: Identity | undefined): Promise<Check[]> {
   const options = { cwd: root, env: context.io.env, signal: context.io.interrupted };
-  const [status, ahead] = await Promise.all([
-    git(["status", "--porcelain"], options),
-    git(["rev-list", "--count", "@{upstream}..HEAD"], options),
-  ]);
+  const status = await git(["status", "--porcelain"], options);
   const dirty = status.stdout === "" ? 0 : status.stdout.split("\n").length;
   return [
     dirty === 0
@@ -168,22 +166,62 @@ async function checkPushed(context: Context, root: string): Promise<Check[]> {
           message: `${dirty} uncommitted ${dirty === 1 ? "change" : "changes"}; runs use pushed commits only`,
           hint: "Commit and push what a run needs.",
         },
-    !ahead.ok
-      ? {
-          name: "pushed",
-          status: "warning",
-          message: "the branch has no upstream",
-          hint: "Push it once: `git push -u origin HEAD`.",
-        }
-      : ahead.stdout === "0"
-        ? { name: "pushed", status: "ok", message: "every commit is pushed" }
-        : {
-            name: "pushed",
-            status: "warning",
-            message: `${ahead.stdout} unpushed ${ahead.stdout === "1" ? "commit" : "commits"}`,
-            hint: "`git push`",
-          },
+    await checkBranch(options, identity),
   ];
+}
+
+/** How HEAD stands to its branch on the platform as it is now: others push, too. */
+async function checkBranch(options: GitOptions, identity: Identity | undefined): Promise<Check> {
+  const name = "pushed";
+  const [upstream, head] = await Promise.all([
+    git(["rev-parse", "--verify", "--quiet", "@{upstream}"], options),
+    git(["symbolic-ref", "--quiet", "--short", "HEAD"], options),
+  ]);
+  const [remote, merge] = await Promise.all([
+    git(["config", `branch.${head.stdout}.remote`], options),
+    git(["config", `branch.${head.stdout}.merge`], options),
+  ]);
+  const branch = merge.stdout.replace(/^refs\/heads\//, "");
+  const place = { remote: remote.stdout, branch };
+  const isPlatform = identity !== undefined && remote.ok && merge.ok && head.ok;
+  const now = isPlatform ? await remoteCommit(options, place) : undefined;
+  if (now === null || (now === undefined && !upstream.ok)) {
+    return {
+      name,
+      status: "warning",
+      message: "the branch has no upstream",
+      hint: "Push it once: `git push -u origin HEAD`.",
+    };
+  }
+  const isOld = isPlatform && now === undefined;
+  const commit = now ?? upstream.stdout;
+  const standing = (await bringCommit(options, { ...place, commit }))
+    ? await standingTo(options, commit)
+    : undefined;
+  if (standing === undefined) {
+    return {
+      name,
+      status: "warning",
+      message: `${branch} on the platform is at ${commit.slice(0, 8)}, a commit that this clone does not have`,
+      hint: "`git pull`",
+    };
+  }
+  const { ahead, behind } = standing;
+  const known = isOld ? `, as of the last fetch: ${place.remote} did not answer` : "";
+  if (behind > 0) {
+    const message = `${branch} on the platform is ${manyCommits(behind)} ahead of this clone`;
+    return ahead === 0
+      ? { name, status: "warning", message: `${message}${known}; runs use what is there`, hint: "`git pull`" }
+      : {
+          name,
+          status: "warning",
+          message: `${manyCommits(ahead, "unpushed")}, and ${message}${known}; runs use what is there`,
+          hint: "`git pull --rebase`, then `git push`: a push alone is refused.",
+        };
+  }
+  return ahead === 0
+    ? { name, status: "ok", message: `every commit is pushed${known}` }
+    : { name, status: "warning", message: `${manyCommits(ahead, "unpushed")}${known}`, hint: "`git push`" };
 }
 
 function isFile(path: string): boolean {

@@ -4,7 +4,8 @@ import { holdWeights, modelRoutes, OsmosisError } from "@osmosis/protocol";
 import type { z } from "zod";
 import type { Context } from "../context.ts";
 import { formatBytes } from "../output/format.ts";
-import type { Field, OperationResult } from "../output/result.ts";
+import type { Field, NextStep, OperationResult } from "../output/result.ts";
+import { shellWord } from "../output/shell-word.ts";
 import { makeFolder } from "../output/target-folder.ts";
 import { openWorkspaceSession, type WorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
@@ -82,6 +83,7 @@ export async function downloadModel(
         ? await filesIn(folder)
         : wanted.map(({ name: file, size_bytes, sha256 }) => ({ name: file, size_bytes, sha256 })),
     },
+    nextSteps: nextSteps(model, folder, { isMerged, isServable: hasWeights && !isOnlyAdapter(model) }),
     extras: workspaceExtras(session.workspace),
   };
 }
@@ -269,8 +271,34 @@ function usage(model: Model, folder: string, isMerged: boolean): Field[] {
       `PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), ${JSON.stringify(folder)})\n` +
         "BASE is the folder or hub id of the base model.",
     ],
-    ...(isOnlyAdapter(model)
-      ? []
-      : [["As one model", `\`osmosis model download ${model.model_name} --merge\``] as const]),
+  ];
+}
+
+function nextSteps(
+  { model_name: name, method }: Model,
+  folder: string,
+  { isMerged, isServable }: { readonly isMerged: boolean; readonly isServable: boolean },
+): NextStep[] {
+  if (!isServable) {
+    return [
+      {
+        command: `osmosis eval submit configs/eval/CONFIG.toml --model ${name}`,
+        description: "measure it, at its trainer",
+      },
+    ];
+  }
+  if (!isMerged && method === "lora") {
+    return [
+      {
+        command: `osmosis model download ${name} --merge -o ${shellWord(`${folder}-merged`)}`,
+        description: "adapter and base as one model, to be served",
+      },
+    ];
+  }
+  return [
+    {
+      command: `transformers serve ${shellWord(folder)}`,
+      description: "answer OpenAI's chat requests with it; the workspace's README.md says how",
+    },
   ];
 }

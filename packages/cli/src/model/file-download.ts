@@ -31,6 +31,7 @@ export type Download = {
 
 const ATTEMPTS = 6;
 const MAX_REDIRECTS = 5;
+const MISLED = "Check its address, and whether a proxy is in between; for a hub that is OSMOSIS_HUB_URL.";
 
 /**
  * Downloads a file to `path`. It goes on where an earlier call stopped, and appears whole or not at all: its size, and
@@ -87,7 +88,9 @@ async function fetchRest(file: RemoteFile, path: string, download: Download): Pr
     if (range === null || Number(range[1]) !== have) {
       await response.body?.cancel();
       await rm(partial, { force: true });
-      throw new OsmosisError("NETWORK", `${file.name}: the server sent another part than was asked for.`);
+      throw new OsmosisError("NETWORK", `${file.name}: the server sent another part than was asked for.`, {
+        hint: "Run the command again: it begins this file anew.",
+      });
     }
   } else {
     start = 0;
@@ -193,6 +196,7 @@ async function request(file: RemoteFile, from: number, download: Download): Prom
         throw new OsmosisError(
           "NETWORK",
           `${file.name}: the server sent us to ${url.protocol}//, which is not safe.`,
+          { hint: MISLED },
         );
       }
       continue;
@@ -201,7 +205,7 @@ async function request(file: RemoteFile, from: number, download: Download): Prom
     await response.body?.cancel();
     throw file.refusal(response.status, file.name);
   }
-  throw new OsmosisError("NETWORK", `${file.name}: the server redirects in circles.`);
+  throw new OsmosisError("NETWORK", `${file.name}: the server redirects in circles.`, { hint: MISLED });
 }
 
 function totalOf(response: Response, linkedSize: number | undefined): number | undefined {

@@ -144,7 +144,10 @@ type Folder = AsyncDisposable & { readonly path: string };
 /** The folder itself, or one that a GGUF file was turned into, which is deleted at the end. */
 async function asFolder(path: string, onConvert: () => void): Promise<Folder> {
   const found = await stat(path).catch((error: unknown) => {
-    throw new OsmosisError("NOT_FOUND", `${path} cannot be read: ${errorMessage(error)}.`, { cause: error });
+    throw new OsmosisError("NOT_FOUND", `${path} cannot be read: ${errorMessage(error)}.`, {
+      hint: "Check the path.",
+      cause: error,
+    });
   });
   if (found.isDirectory()) return { path, [Symbol.asyncDispose]: async () => {} };
   if (extname(path) !== ".gguf") {

@@ -1,12 +1,13 @@
 import { modelRoutes } from "@osmosis/protocol";
 import type { ListOptions } from "../commands/options.ts";
 import type { Context } from "../context.ts";
-import { formatBytes, formatCount, formatNumber, formatTime } from "../output/format.ts";
+import { formatBytes, formatCount, formatTime } from "../output/format.ts";
 import { UsageError } from "../output/failure.ts";
 import type { DetailResult, SectionsResult } from "../output/result.ts";
 import { collectPages } from "../platform/pages.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
+import { checkpointReward } from "./checkpoint-reward.ts";
 
 /** Base models, and the checkpoints of training runs. */
 export async function listModels(
@@ -57,7 +58,7 @@ export async function listModels(
           model.base_model,
           model.training_run_name,
           String(model.checkpoint_step),
-          formatNumber(model.reward),
+          checkpointReward(model),
           model.marks.join(", "),
           formatTime(model.created_at),
         ]),
@@ -108,7 +109,7 @@ export async function modelInfo(context: Context, name: string): Promise<DetailR
       ["Base model", model.base_model],
       ["Training run", `${model.training_run_name}, step ${model.checkpoint_step}`],
       ["Method", model.method],
-      ["Reward", formatNumber(model.reward)],
+      ["Reward", checkpointReward(model)],
       ...(model.marks.length === 0 ? [] : [["Marks", model.marks.join(", ")] as const]),
       ...(model.files_removed_at === null
         ? []

@@ -1,11 +1,17 @@
 import type { Context } from "../context.ts";
+import type { Sink } from "../io.ts";
 import type { DetailResult, Field, ListResult, NextStep, OperationResult, Result } from "./result.ts";
 import { stringifyStrict } from "./strict-json.ts";
 import { displayWidth, printable, type Style } from "./style.ts";
 import { renderTable, renderTabs } from "./table.ts";
 
+/** What of a command's context decides how its answer looks. */
+type Reader = Pick<Context, "mode" | "style"> & {
+  readonly io: { readonly stdout: Pick<Sink, "columns"> };
+};
+
 /** A result for whoever reads it. */
-export function render(result: Result, { mode, style, io }: Context): string {
+export function render(result: Result, { mode, style, io }: Reader): string {
   if (mode === "json") return renderJson(result);
   return mode === "plain" ? renderPlain(result) : renderRich(result, style, io.stdout.columns());
 }
@@ -105,7 +111,9 @@ function steps(nextSteps: readonly NextStep[] | undefined): Record<string, unkno
   return nextSteps === undefined || nextSteps.length === 0 ? {} : { next_steps_structured: nextSteps };
 }
 
-function richFields(fields: readonly Field[], style: Style): string {
+function richFields(given: readonly Field[], style: Style): string {
+  // Some labels are names from elsewhere, such as those of a grader's metrics.
+  const fields = given.map(([label, value]) => [printable(label), value] as const);
   const width = Math.max(0, ...fields.map(([label]) => displayWidth(label)));
   return fields
     .map(([label, value]) => {

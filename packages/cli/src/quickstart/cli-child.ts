@@ -96,7 +96,9 @@ function failureOf(envelopes: readonly string[], args: readonly string[]): Osmos
       ...(hint === undefined ? {} : { hint }),
     });
   }
-  return new OsmosisError("INTERNAL", `\`osmosis ${args.join(" ")}\` ended without saying why.`);
+  return new OsmosisError("INTERNAL", `\`osmosis ${args.join(" ")}\` ended without saying why.`, {
+    hint: "Run it by itself, with OSMOSIS_DEBUG=1, to see more.",
+  });
 }
 
 function parseJson(text: string): unknown {

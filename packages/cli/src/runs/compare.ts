@@ -5,6 +5,7 @@ import { UsageError } from "../output/failure.ts";
 import type { DetailResult, Field, Table } from "../output/result.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
+import { difference, differencesTable } from "./differences.ts";
 
 /** Two runs or more side by side. */
 export async function compareRuns(context: Context, names: readonly string[]): Promise<DetailResult> {
@@ -26,22 +27,10 @@ export async function compareRuns(context: Context, names: readonly string[]): P
       ...comparison.notes.map((note): Field => ["Note", note]),
     ],
     tables: [
-      { title: "Settings that differ", table: differencesTable(comparison) },
+      { title: "Settings that differ", table: differencesTable(runs, comparison.differences) },
       { title: more > 0 ? `Curves (${more} more with --json)` : "Curves", table: curvesTable(comparison) },
     ].filter(({ table }) => table.rows.length > 0),
     extras: workspaceExtras(workspace),
-  };
-}
-
-function differencesTable({ runs, differences }: RunComparison): Table {
-  return {
-    headers: ["SETTING", ...runs.map(({ name }) => name)],
-    rows: differences.map(({ key, values }) => [
-      key,
-      ...values.map((value) =>
-        value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value),
-      ),
-    ]),
   };
 }
 
@@ -77,13 +66,4 @@ function pairedText(paired: PairedDifference): string {
     `${b} (step ${paired.b_step}) against ${a} (step ${paired.a_step}), the same ${paired.rows} rows: pass rate ${difference(passRate)}, reward ${difference(reward)}`,
     `only ${a} passes ${onlyA}, only ${b} passes ${onlyB}${p === null ? "" : `, sign test p = ${p.toPrecision(2)}`}`,
   ].join("\n");
-}
-
-function difference(estimate: PairedDifference["reward"]): string {
-  if (estimate === null) return "without an interval (too few rows, or the same in all)";
-  return `${signed(estimate.value)} (95 % interval ${signed(estimate.ci_low)} to ${signed(estimate.ci_high)})`;
-}
-
-function signed(value: number): string {
-  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
 }

@@ -1,7 +1,7 @@
 import { evalRoutes, trainingRoutes } from "@osmosis/protocol";
 import type { ListOptions } from "../commands/options.ts";
 import type { Context } from "../context.ts";
-import { formatNumber, formatTime } from "../output/format.ts";
+import { formatCount, formatNumber, formatTime } from "../output/format.ts";
 import type { ListResult } from "../output/result.ts";
 import { collectPages } from "../platform/pages.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
@@ -37,6 +37,9 @@ export async function listEvalRuns(context: Context, options: ListOptions): Prom
   };
 }
 
+/** Of the newest validation with its n, and, for what it is, of the last batch that was trained on. */
+const HEADLINE = ["VALIDATION REWARD", "VALIDATION PASS RATE", "N", "LAST STEP REWARD"];
+
 export async function listTrainingRuns(context: Context, options: ListOptions): Promise<ListResult> {
   const { client, workspace } = await openWorkspaceSession(context);
   const { items, page } = await collectPages(options, async (query) => {
@@ -48,18 +51,20 @@ export async function listTrainingRuns(context: Context, options: ListOptions): 
     items: items.map(trainingRow),
     page,
     table: {
-      headers: ["NAME", "STATUS", "MODEL", "DATA SET", "STEP", "REWARD", "PASS RATE", "CREATED"],
+      headers: ["NAME", "STATUS", "MODEL", "DATA SET", "STEP", ...HEADLINE, "CREATED"],
       rows: items.map((run) => [
         run.name,
         run.status,
         run.model.name,
         run.dataset.name,
         `${run.current_step}/${run.total_steps ?? "?"}`,
-        formatNumber(run.reward),
-        formatNumber(run.pass_rate),
+        formatNumber(run.validation?.reward),
+        formatNumber(run.validation?.pass_rate.value),
+        formatCount(run.validation?.pass_rate.n),
+        formatNumber(run.last_step?.reward),
         formatTime(run.created_at),
       ]),
-      numeric: ["STEP", "REWARD", "PASS RATE"],
+      numeric: ["STEP", ...HEADLINE],
     },
     empty: "No training runs yet. Start one with `osmosis train submit CONFIG`.",
     extras: workspaceExtras(workspace),

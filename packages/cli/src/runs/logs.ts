@@ -27,20 +27,29 @@ export async function runLogs(
   options: LogOptions,
 ): Promise<ListResult | SilentResult> {
   const session = await openWorkspaceSession(context);
-  const { limit, cursor } = options;
+  const { limit, cursor, level, source } = options;
+  const only = { ...(level === undefined ? {} : { level }), ...(source === undefined ? {} : { source }) };
   if (options.follow === true) {
-    await follow(context, session, { kind, name, limit });
+    await follow(context, session, { kind, name, limit, only });
     return { kind: "silent" };
   }
   const page = await readLog(session, kind, name, {
     limit,
     direction: "older",
+    ...only,
     ...(cursor === undefined ? {} : { cursor }),
   });
   return logList(page, workspaceExtras(session.workspace));
 }
 
-type Query = { readonly limit: number; readonly direction: "older" | "newer"; readonly cursor?: string };
+/** Which lines of a log. */
+type Only = Pick<LogOptions, "level" | "source">;
+
+type Query = Only & {
+  readonly limit: number;
+  readonly direction: "older" | "newer";
+  readonly cursor?: string;
+};
 
 async function readLog(
   { client }: WorkspaceSession,
@@ -57,7 +66,7 @@ async function readLog(
 async function follow(
   context: Context,
   session: WorkspaceSession,
-  { kind, name, limit }: { kind: RunKind; name: string; limit: number },
+  { kind, name, limit, only }: { kind: RunKind; name: string; limit: number; only: Only },
 ): Promise<void> {
   const { io } = context;
   /** Whether it was said that the platform is silent now. */
@@ -77,6 +86,7 @@ async function follow(
       readLog(session, kind, name, {
         limit: PAGE_LINES,
         direction: "newer",
+        ...only,
         ...(cursor === undefined ? {} : { cursor }),
       }),
     );

@@ -50,6 +50,8 @@ export function trainingSummary(run: TrainingRun): Record<string, unknown> {
   return {
     reward: run.reward,
     pass_rate: run.pass_rate,
+    validation: run.validation,
+    last_step: run.last_step,
     progress: { completed: run.current_step, total: run.total_steps, unit: "steps" },
   };
 }

@@ -1,4 +1,4 @@
-import type { EvalRun, TrainingRun } from "@osmosis/protocol";
+import type { EvalRun, LastStep, NewestValidation, TrainingRun } from "@osmosis/protocol";
 import { formatCount, formatDuration, formatNumber, formatProportion, formatTime } from "../output/format.ts";
 import type { Field } from "../output/result.ts";
 
@@ -48,11 +48,30 @@ export function trainingFields(run: TrainingRun): Field[] {
     ["Rollout", run.rollout.name],
     ["Time", timesOf(run)],
     ["Step", `${run.current_step} of ${run.total_steps ?? "?"}`],
-    ["Reward", formatNumber(run.reward)],
-    ["Pass rate", formatNumber(run.pass_rate)],
+    ["Validation", run.validation === null ? "none yet" : validationText(run.validation)],
+    ["Last step", run.last_step === null ? "–" : lastStepText(run.last_step)],
     ["Examples", formatCount(run.examples_processed_count)],
     ["View", run.platform_url],
   ];
+}
+
+/** The held-out rows: what a run is judged by. */
+function validationText({ step, reward, pass_rate: rate, temperature }: NewestValidation): string {
+  const sampled = temperature === 0 ? "greedy" : `temperature ${temperature}`;
+  const interval = `95 % ${formatNumber(rate.ci_low)}–${formatNumber(rate.ci_high)}`;
+  return (
+    `pass rate ${formatNumber(rate.value)} (n = ${rate.n}, ${interval}, ${sampled}), ` +
+    `reward ${formatNumber(reward)}, after step ${step}`
+  );
+}
+
+/** One batch of the rows that are trained on: it jumps from step to step. */
+function lastStepText(last: LastStep): string {
+  const { prompts, rollouts_per_prompt: perPrompt, n, temperature } = last;
+  return (
+    `pass rate ${formatNumber(last.pass_rate)} (n = ${n}, ${prompts} prompts × ${perPrompt}, ` +
+    `temperature ${temperature}), reward ${formatNumber(last.reward)}, training rows`
+  );
 }
 
 function timesOf(run: EvalRun | TrainingRun): string {

@@ -52,7 +52,10 @@ export async function resolveSecrets(
   }
   for (const name of missing) {
     const value = await context.io.prompts.secret(`Value of ${name} (for this run only)`);
-    if (value === "") throw new OsmosisError("VALIDATION", `The value of ${name} is empty.`);
+    if (value === "")
+      throw new OsmosisError("VALIDATION", `The value of ${name} is empty.`, {
+        hint: "Submit again, and type a value; or store one with `osmosis secret set`.",
+      });
     provided[name] = value;
     sources.push(`${name} (typed in)`);
   }

@@ -15,7 +15,8 @@ import { waitForRun } from "./wait.ts";
 
 /**
  * Checks a configuration and everything that it names, in this order: workspace and login, the file, the code here and
- * as pushed, the secrets. Then it asks, and submits once.
+ * as pushed, the secrets, and all of it by the platform, which says the commit that it would run. Then it asks, and
+ * submits once.
  */
 export async function submitRun(
   context: Context,
@@ -32,13 +33,24 @@ export async function submitRun(
     model: options.model,
   });
   const { experiment, secrets: needed } = file.config;
-  const code = await checkPushedCode(context, { root: workspace.root, experiment, configPath: file.path });
+  const place = { root: workspace.root, experiment, configPath: file.path };
+  const seen = await checkPushedCode(context, place);
   const secrets = await resolveSecrets(context, {
     client,
     required: needed.required,
     secretsFile: options.secretsFile,
   });
+  const checked = await check(session, kind, file, secrets);
+  // Origin did not answer, or is another platform, or somebody has just pushed: what counts is what will run.
+  const code =
+    seen.commit === checked.commit_sha
+      ? seen
+      : await checkPushedCode(context, { ...place, platformCommit: checked.commit_sha });
+  const summary = { ...summaryOf(file, code.description, secrets), Size: sizeOf(checked) };
+  const warnings = code.warnings.map(({ message }) => message);
+  for (const warning of code.warnings) context.warn(warning.code, warning.message);
   const resource = {
+    warnings,
     model_name: experiment.model_path,
     dataset_name: experiment.dataset,
     config: {
@@ -53,25 +65,22 @@ export async function submitRun(
   };
   const extras = workspaceExtras(workspace);
   if (options.dryRun === true) {
-    for (const warning of code.warnings) context.warn("UNPUSHED_CHANGES", warning);
-    const checked = await check(session, kind, file, secrets);
     return {
       kind: "operation",
       operation: `${kind}.submit`,
       status: "noop",
       message: `${file.path} is ready to be submitted. Nothing was started.`,
-      fields: [...Object.entries(summaryOf(file, code.description, secrets)), ["Size", sizeOf(checked)]],
+      fields: Object.entries(summary),
       resource: { ...resource, dry_run: true, checked },
       extras,
     };
   }
-  for (const warning of code.warnings) context.warn("UNPUSHED_CHANGES", warning);
   const isSure = await confirmOrRefuse(context, {
     isYes: options.yes === true,
     question: `Start this ${RUN_WORD[kind]}?`,
     preset: true,
-    summary: summaryOf(file, code.description, secrets),
-    warnings: code.warnings,
+    summary,
+    warnings,
   });
   if (!isSure) {
     return {

@@ -1,6 +1,7 @@
 import { analysisRoutes, trainingRoutes } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
-import { formatNumber, formatSignificant, formatTime } from "../output/format.ts";
+import { formatSignificant, formatTime } from "../output/format.ts";
+import { checkpointReward } from "../model/checkpoint-reward.ts";
 import type { DetailResult } from "../output/result.ts";
 import { openWorkspaceSession } from "../platform/session.ts";
 import { workspaceExtras } from "../workspace/workspace.ts";
@@ -84,7 +85,7 @@ export async function trainInfo(
                 rows: checkpoints.map((checkpoint) => [
                   checkpoint.checkpoint_name,
                   String(checkpoint.checkpoint_step),
-                  formatNumber(checkpoint.reward),
+                  checkpointReward(checkpoint),
                   checkpoint.status === "removed" ? "files removed" : checkpoint.marks.join(", "),
                   formatTime(checkpoint.created_at),
                 ]),

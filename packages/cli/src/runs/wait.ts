@@ -95,8 +95,9 @@ export function progressOf(
   if (state.kind === "train") {
     const { current_step: done, total_steps: total } = state.run;
     const text = [
-      `reward ${formatNumber(state.run.reward)}`,
-      `pass rate ${formatNumber(state.run.pass_rate)}`,
+      state.run.validation === null ? "" : `validation reward ${formatNumber(state.run.validation.reward)}`,
+      `last step: reward ${formatNumber(state.run.last_step?.reward)}`,
+      `pass rate ${formatNumber(state.run.last_step?.pass_rate)}`,
       estimate(done, total ?? 0),
     ];
     return {

@@ -143,7 +143,9 @@ async function readValue(
   }
   const value = await context.io.prompts.secret(`Value of ${name}`);
   if (value !== "") return value;
-  throw new OsmosisError("VALIDATION", "The value is empty.");
+  throw new OsmosisError("VALIDATION", "The value is empty.", {
+    hint: "Run the command again, and type a value; or use --env VARIABLE or --stdin.",
+  });
 }
 
 function scopeOf(text: string): Scope {

@@ -3,6 +3,7 @@ import { join, resolve } from "node:path";
 import { OsmosisError, Slug, workspaceRoutes, type Workspace } from "@osmosis/protocol";
 import type { Context } from "../context.ts";
 import type { OperationResult } from "../output/result.ts";
+import { shellWord } from "../output/shell-word.ts";
 import { openSession, type Session } from "../platform/session.ts";
 import { git, gitOutput } from "./git.ts";
 
@@ -61,7 +62,7 @@ export function credentialHelper(
 ): readonly (readonly [string, string])[] {
   const { origin } = new URL(platformUrl);
   const program = resolve(import.meta.dirname, "../../bin/osmosis.js");
-  const command = `!${shellQuote(context.io.nodePath)} ${shellQuote(program)} auth git-credential`;
+  const command = `!${shellWord(context.io.nodePath)} ${shellWord(program)} auth git-credential`;
   return [
     [`credential.${origin}.helper`, ""],
     [`credential.${origin}.helper`, command],
@@ -102,10 +103,6 @@ function freeFolder(context: Context, folder: string): string {
   });
 }
 
-function shellQuote(text: string): string {
-  return `'${text.replaceAll("'", `'\\''`)}'`;
-}
-
 function answer(
   session: Session,
   workspace: Workspace,
@@ -129,7 +126,7 @@ function answer(
         ? [{ command: `osmosis workspace clone ${workspace.name}`, description: "clone it" }]
         : [
             {
-              command: `cd ${join(folder)} && npm install && osmosis doctor`,
+              command: `cd ${shellWord(join(folder))} && npm install && osmosis doctor`,
               description: "install what it needs, and check that everything is in place",
             },
           ],

@@ -50,6 +50,7 @@ export async function gitOutput(args: readonly string[], options: GitOptions): P
   if (answer.ok) return answer.stdout;
   const reason = answer.stderr.split("\n").at(-1) ?? "";
   throw new OsmosisError("VALIDATION", `git ${args[0] ?? ""} failed: ${reason}`, {
+    hint: "Run it by itself to see all that Git says.",
     details: { stderr: answer.stderr },
   });
 }

@@ -1,7 +1,7 @@
 import type { RolloutOutcome } from "@osmosis/protocol";
 import { expect, test } from "vitest";
 import { alignCurves, differencesOf, summaryOf } from "./curves.ts";
-import { pairedDifference, signTest, type ValidationRollout } from "./paired.ts";
+import { pairedDifference, pairedRows, signTest, type ValidationRollout } from "./paired.ts";
 
 const curve = (...values: number[]) => values.map((value, index) => ({ step: index + 1, value }));
 
@@ -137,6 +137,27 @@ test("a row without an answer in one run is left out; an agent's failure is none
   });
   const unreachable = validationOf("b", rolloutsOf([null, 1, null, 1], "provider"));
   expect(pairedDifference(a, unreachable)).toMatchObject({ rows: 2, only_a_passes: 0, only_b_passes: 2 });
+});
+
+test("a row is won by passing more of its attempts, and rows of one run alone count in no difference", () => {
+  const attempts = (byRow: Readonly<Record<number, readonly number[]>>) => ({
+    passThreshold: 0.5,
+    rollouts: Object.entries(byRow).flatMap(([row, rewards]) =>
+      rewards.map((reward): ValidationRollout => ({ row_index: Number(row), outcome: "ok", reward })),
+    ),
+  });
+  const a = attempts({ 1: [0, 0], 2: [1, 1], 3: [0, 1], 8: [1] });
+  const b = attempts({ 1: [0, 0.5], 2: [1, 0], 3: [1, 0], 4: [1], 5: [0] });
+  expect(pairedRows(a, b)).toMatchObject({
+    rows: 3,
+    pass_rate: { value: 0, n: 3 },
+    reward: { value: expect.closeTo((0.25 - 0.5) / 3) },
+    won_rows: [1],
+    lost_rows: [2],
+    sign_test_p: 1,
+    rows_only_in_a: 1,
+    rows_only_in_b: 2,
+  });
 });
 
 test.each([

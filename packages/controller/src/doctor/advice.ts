@@ -1,18 +1,22 @@
 import { validationFall, slopeOf } from "./trends.ts";
 import { hasLearned, lastSteps, mean, newest, percent, type Rule, type RunHistory } from "./run-history.ts";
+import { stuckOn, stuckRows } from "./stuck.ts";
 import * as limits from "./thresholds.ts";
 
 /** Rules about what a healthy run learns; each is silent while there is too little to judge by. */
 export const ADVICE: readonly Rule[] = [
-  highShare({
-    name: "too_easy",
-    key: "rollout/group/all_good",
-    limit: limits.SAME_GROUPS_SHARE,
-    title: "Most rows are too easy",
-    what: "of the groups pass with every rollout",
-    whatToDo:
-      "If the pass rate is what you wanted, the run has done its work: stop it, or let early_stop_reward do so. Otherwise take out rows that the model always solves, add harder ones, or make the grader ask for more. Where dynamic_sampling is on, it replaces such groups, and rolls out up to dynamic_sampling_cap times as much.",
-  }),
+  stuckRows,
+  unlessStuck(
+    highShare({
+      name: "too_easy",
+      key: "rollout/group/all_good",
+      limit: limits.SAME_GROUPS_SHARE,
+      title: "Most rows are too easy",
+      what: "of the groups pass with every rollout",
+      whatToDo:
+        "If the pass rate is what you wanted, the run has done its work: stop it, or let early_stop_reward do so. Otherwise take out rows that the model always solves, add harder ones, or make the grader ask for more. Where dynamic_sampling is on, it replaces such groups, and rolls out up to dynamic_sampling_cap times as much.",
+    }),
+  ),
   highShare({
     name: "too_hard",
     key: "rollout/group/all_bad",
@@ -100,6 +104,8 @@ export const ADVICE: readonly Rule[] = [
       const { slope, t } = slopeOf(rewards);
       if (t >= limits.FLAT_T) return undefined;
       const falls = t <= -limits.FLAT_T;
+      // What would be said is to raise lr: the last thing that such a policy needs.
+      if (!falls && stuckOn(history) !== undefined) return undefined;
       return {
         title: falls ? "The reward falls" : "The reward does not rise",
         evidence: `Over the last ${rewards.length} steps it changes by ${slope.toExponential(1)} a step, ${t.toFixed(1)} standard errors from 0 (a rise has ${limits.FLAT_T} or more); its mean is ${mean(rewards).toFixed(3)}.`,
@@ -147,6 +153,14 @@ export const ADVICE: readonly Rule[] = [
     },
   },
 ];
+
+/** A policy that is stuck passes the other rows by heart: that says nothing about how easy they are. */
+function unlessStuck(rule: Rule): Rule {
+  return {
+    name: rule.name,
+    check: (history) => (stuckOn(history) === undefined ? rule.check(history) : undefined),
+  };
+}
 
 /** A mean over the newest steps that is above its limit. */
 function highShare(rule: {

@@ -69,6 +69,10 @@ function runOf(more: Partial<RunHistory> = {}): RunHistory {
       agent: [{ id: "broken", step: 4, outcome: "agent" }],
       truncated: [{ id: "long", step: 5, outcome: "truncated" }],
     },
+    neverPassed: [
+      { row: 17, rollouts: 24, example: { id: "same-again", step: 25, outcome: "ok" } },
+      { row: 203, rollouts: 8, example: { id: "as-ever", step: 24, outcome: "ok" } },
+    ],
     ...more,
   };
 }
@@ -118,6 +122,9 @@ const CASES: readonly (readonly [rule: string, sick: Partial<RunHistory>, well: 
     { steps: stepsOf(25, { "rollout/scored": 0 }) },
     { steps: stepsOf(25, { "rollout/scored": 1 }) },
   ],
+  ["stuck_rows", stuckAt({}), stuckAt({ "train/entropy_loss": 0.051 })],
+  ["stuck_rows", stuckAt({ "rollout/group/all_bad": 0.051 }), stuckAt({ "rollout/group/all_bad": 0.049 })],
+  ["stuck_rows", stuckAt({ "rollout/pass_rate": 0.949 }), stuckAt({ "rollout/pass_rate": 0.951 })],
   ["too_easy", groups({ all_good: 0.51 }), groups({ all_good: 0.5 })],
   ["too_hard", groups({ all_bad: 0.51 }), groups({ all_bad: 0.5 })],
   ["zero_signal_groups", groups({ all_same: 0.51 }), groups({ all_same: 0.5 })],
@@ -242,6 +249,37 @@ test("a policy that has learned its task is not told to explore, to rise or to c
   expect(rulesOf(runOf({ steps }))).toEqual([]);
 });
 
+test("a policy that is stuck is told to stop or go back, with rows to read, and neither that rows are easy nor to raise lr", () => {
+  // Entropy was never high, so that it fell is no finding.
+  const { findings } = diagnose(runOf(stuckAt({})));
+  expect(findings).toEqual([
+    {
+      severity: "advice",
+      rule: "stuck_rows",
+      title: expect.stringContaining("stuck"),
+      evidence: expect.stringMatching(
+        /^14\.0 % of the groups pass with no rollout .* 74\.0 % with every one, while entropy is 0\.049 .*Rows that no rollout passed: 17 \(24 rollouts\), 203 \(8 rollouts\)\.$/,
+      ),
+      values: {
+        all_bad: expect.closeTo(0.14),
+        all_good: expect.closeTo(0.74),
+        all_same: expect.closeTo(0.95),
+        entropy: expect.closeTo(0.049),
+      },
+      steps: { first: 16, last: 25 },
+      what_to_do: expect.stringMatching(
+        /Stop here and take the best checkpoint.*entropy_coef, kl_coef or a lower lr/,
+      ),
+      rollouts: [
+        { id: "same-again", step: 25, outcome: "ok" },
+        { id: "as-ever", step: 24, outcome: "ok" },
+      ],
+    },
+  ]);
+  // The same rewards of a policy that still explores.
+  expect(rulesOf(runOf(stuckAt({ "train/entropy_loss": 0.3 })))).toEqual(["too_easy", "reward_flat"]);
+});
+
 test("a run without a step has nothing to tune", () => {
   const waiting = runOf({ steps: [], config: configOf({}, { n_samples_per_prompt: 2 }) });
   expect(diagnose(waiting)).toEqual({ findings: [], rules: ALARMS.map(({ name }) => name) });
@@ -265,6 +303,21 @@ function updatesLeftOut(count: number): CommittedStep[] {
 function groups(shares: Record<string, number>): Partial<RunHistory> {
   const metrics = Object.entries(shares).map(([kind, share]) => [`rollout/group/${kind}`, share]);
   return { steps: stepsOf(25, Object.fromEntries(metrics)) };
+}
+
+/** Steps of a policy that passes most rows always, some never, and does the same each time. */
+function stuckAt(change: Record<string, number>): Partial<RunHistory> {
+  const metrics = {
+    "rollout/pass_rate": 0.8,
+    "rollout/group/all_same": 0.95,
+    "rollout/group/all_good": 0.74,
+    "rollout/group/all_bad": 0.14,
+    "train/entropy_loss": 0.049,
+    ...change,
+  };
+  return {
+    steps: stepsOf(25, (step) => ({ ...metrics, "rollout/raw_reward": 0.8 + 0.1 * Math.sin(7 * step) })),
+  };
 }
 
 /** A reward that rises so much a step, with a noise of a tenth. */

@@ -30,6 +30,12 @@ export type RunHistory = {
   readonly recent: OutcomeCounts;
   /** The newest rollouts of each outcome. */
   readonly examples: Readonly<Partial<Record<RolloutOutcome, Finding["rollouts"]>>>;
+  /** Some rows that the newest steps rewarded and never passed, those with most rollouts first; one rollout of each. */
+  readonly neverPassed: readonly {
+    readonly row: number;
+    readonly rollouts: number;
+    readonly example: Finding["rollouts"][number];
+  }[];
 };
 
 export type CommittedStep = {

@@ -42,6 +42,9 @@ export const SAME_GROUPS_SHARE = 0.5;
 export const TRUNCATED_SHARE = 0.25;
 /** Entropy that is left of that of the first steps. */
 export const ENTROPY_LEFT = 0.1;
+/** Share of groups that never pass, and nats per token, from which on a policy does the same each time where it fails. */
+export const STUCK_NEVER_SHARE = 0.05;
+export const STUCK_ENTROPY = 0.05;
 /** Mean divergence of sampler and trainer, in nats per token (Tinker's documentation: stable below 0.01). */
 export const SAMPLER_TRAINER_KL = 0.01;
 export const CLIP_FRACTION = 0.3;

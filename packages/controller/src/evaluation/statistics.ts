@@ -20,6 +20,14 @@ export function shareInterval(items: Clustered): Estimate | null {
   const spread = n * n * value * (1 - value);
   const alike = residuals.size === 1 ? n : residuals.size;
   const worth = spread === 0 ? alike : Math.min(n, spread / sumOfSquares(residuals));
+  return wilsonInterval(value, { n, worth });
+}
+
+/** The share of ones among `n` values that are worth so many independent ones, with Wilson's 95 % score interval. */
+export function wilsonInterval(
+  value: number,
+  { n, worth = n }: { readonly n: number; readonly worth?: number },
+): Estimate {
   const denominator = 1 + (Z * Z) / worth;
   const centre = (value + (Z * Z) / (2 * worth)) / denominator;
   const half = (Z / denominator) * Math.sqrt((value * (1 - value)) / worth + (Z * Z) / (4 * worth * worth));

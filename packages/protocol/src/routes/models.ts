@@ -24,7 +24,9 @@ export const TrainedModel = z.object({
   training_run_name: z.string(),
   checkpoint_step: z.int(),
   method: z.enum(["lora", "full"]),
+  /** Validation reward if the step was validated, else the mean training reward. */
   reward: z.number().nullable(),
+  validation_reward: z.number().nullable().default(null),
   marks: z.array(CheckpointMark),
   /** When `keep_checkpoints` removed its files; lists leave such out. */
   files_removed_at: z.string().nullable(),

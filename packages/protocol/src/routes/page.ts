@@ -29,6 +29,7 @@ export function pageOf(
   return { total_count: total, has_more: more, next_offset: more ? next : null };
 }
 
+/** The least important first. */
 export const LogLevel = z.enum(["debug", "info", "warning", "error"]);
 export type LogLevel = z.infer<typeof LogLevel>;
 
@@ -47,6 +48,10 @@ export const LogQuery = z.object({
   limit: z.coerce.number().int().min(1).max(200).default(50),
   direction: z.enum(["older", "newer"]).default("older"),
   cursor: z.string().optional(),
+  /** Only lines of this level and above. */
+  level: LogLevel.optional(),
+  /** Only lines whose `step` is this or begins with this word: `step` has `step 12`, `rollout` the rollout server's own. */
+  source: z.string().min(1).max(200).optional(),
 });
 
 /** Oldest first inside a page. `next_cursor` is null when nothing is left in that direction (never for `newer`). */

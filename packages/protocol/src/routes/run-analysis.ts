@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { RolloutOutcome } from "../outcome.ts";
 import { route } from "../route.ts";
-import { Estimate, TrainingStatus } from "./runs.ts";
+import { Estimate } from "./estimate.ts";
+import { TrainingStatus } from "./runs.ts";
 
 /** What the run doctor found, with the numbers that it stands on. */
 export const Finding = z.object({

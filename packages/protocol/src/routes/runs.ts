@@ -1,8 +1,10 @@
 import { z } from "zod";
 import { route } from "../route.ts";
 import { RolloutOutcome } from "../outcome.ts";
+import { Estimate } from "./estimate.ts";
 import { LogPage, LogQuery, NamedRef, PageQuery, pageFields } from "./page.ts";
 import { Checked, EvalBody, Submitted, TrainingBody } from "./submission.ts";
+import { LastStep, NewestValidation } from "./training-headline.ts";
 
 /** A configuration as it was kept. */
 const rawTable = z.record(z.string(), z.unknown());
@@ -18,18 +20,6 @@ export type EvalStatus = z.infer<typeof EvalStatus>;
 
 export const TrainingStatus = z.enum(["pending", "running", "finished", "failed", "stopped", "crashed"]);
 export type TrainingStatus = z.infer<typeof TrainingStatus>;
-
-/**
- * A share or a mean with its 95 % interval and its denominator. A share, and a mean of rewards that are all 0 or 1, has
- * Wilson's interval, which stays inside 0 and 1; any other mean has Student's t, which may reach beyond the grader's scale.
- */
-export const Estimate = z.object({
-  value: z.number(),
-  ci_low: z.number(),
-  ci_high: z.number(),
-  n: z.int(),
-});
-export type Estimate = z.infer<typeof Estimate>;
 
 export const RewardStats = z.object({
   mean: z.number(),
@@ -147,9 +137,13 @@ export const TrainingRun = z.object({
   platform_url: z.string(),
   current_step: z.int(),
   total_steps: z.int().nullable(),
-  /** Mean training reward of the last step. */
+  /** Mean training reward of the last step, by the name that older clients ask for. */
   reward: z.number().nullable(),
+  /** Training pass rate of the last step, likewise. */
   pass_rate: z.number().nullable(),
+  /** Where a run stands; null before the first one. */
+  validation: NewestValidation.nullable().default(null),
+  last_step: LastStep.nullable().default(null),
   examples_processed_count: z.int(),
   notes: z.string().nullable(),
   model: modelRef,

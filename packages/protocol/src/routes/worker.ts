@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { RolloutOutcome } from "../outcome.ts";
 import { route } from "../route.ts";
-import { AcceptedTrainingConfig, EvalRunConfig } from "../run-config.ts";
+import { AcceptedEvalConfig, AcceptedTrainingConfig } from "../run-config.ts";
 import { LogEntry } from "./page.ts";
 
 /**
@@ -77,7 +77,11 @@ const jobFields = {
   row_count: z.int(),
 };
 
-export const EvaluationJob = z.object({ kind: z.literal("evaluation"), ...jobFields, config: EvalRunConfig });
+export const EvaluationJob = z.object({
+  kind: z.literal("evaluation"),
+  ...jobFields,
+  config: AcceptedEvalConfig,
+});
 export type EvaluationJob = z.infer<typeof EvaluationJob>;
 
 /** What a later step depends on of a committed one; null for a reward that nothing was given. */

@@ -39,6 +39,8 @@ export type WorkerTools = {
   readonly openService: () => Promise<TrainingService>;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly rolloutTimeouts?: RolloutTimeouts;
+  /** Its name, for errors that its machine is to blame for. */
+  readonly worker?: string;
   /** How long a trainer by URL may be away. */
   readonly trainerPatienceMs?: number;
   readonly fetch: typeof fetch;
@@ -78,6 +80,7 @@ export async function executeRun(
     artifactRoot: join(folder, "artifacts"),
     onLine: (line, stream) => log.write(stream === "stderr" ? "warning" : "info", "rollout", line),
     ...(tools.rolloutTimeouts === undefined ? {} : { timeouts: tools.rolloutTimeouts }),
+    ...(tools.worker === undefined ? {} : { worker: tools.worker }),
     fetch: tools.fetch,
     clock: tools.clock,
     warn: (text) => log.write("warning", "rollout", text),

@@ -229,6 +229,7 @@ async function open(
       artifactRoot: join(folder, "artifacts"),
       onLine: (line, stream) => log.write(stream === "stderr" ? "warning" : "info", "rollout", line),
       ...(tools.rolloutTimeouts === undefined ? {} : { timeouts: tools.rolloutTimeouts }),
+      ...(tools.worker === undefined ? {} : { worker: tools.worker }),
       fetch: tools.fetch,
       signal,
     }),

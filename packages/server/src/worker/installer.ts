@@ -13,6 +13,8 @@ export type InstallRequest = {
   readonly onLine: (line: string) => void;
   readonly signal: AbortSignal;
   readonly timeoutMs?: number;
+  /** The name of the worker that installs, for its error. */
+  readonly worker?: string;
 };
 
 /**

@@ -107,7 +107,12 @@ async function work(
   lane: "runs" | "replays",
 ): Promise<void> {
   await using helping =
-    lane === "runs" ? openHelping(tools, { now: () => new Date(), say, signal: ending.signal }) : undefined;
+    lane === "runs"
+      ? openHelping(
+          { ...tools, worker: identity.worker },
+          { now: () => new Date(), say, signal: ending.signal },
+        )
+      : undefined;
   for (let failures = 0; !ending.signal.aborted;) {
     try {
       // Runs come first. Who has none looks for one that needs help, and hears at once when a run waits.
@@ -120,7 +125,7 @@ async function work(
       if (lane === "runs") sayAccepted(identity.worker);
       if (job !== null) {
         await helping?.leave();
-        await execute(platform, job);
+        await execute(platform, job, identity.worker);
       } else if (helping !== undefined) {
         await help(platform, identity, helping);
       }
@@ -161,7 +166,7 @@ async function help(
 }
 
 /** Executes one run, and tells the platform how it ended: unless the run is not ours any more. */
-async function execute(platform: PlatformLink, job: Job): Promise<void> {
+async function execute(platform: PlatformLink, job: Job, worker: string): Promise<void> {
   const run = platform.run(job.run_id, job.lease_token);
   say(`${job.kind} run ${job.run_name}, attempt ${job.attempt}`);
   await using lease = keepLease({
@@ -179,7 +184,9 @@ async function execute(platform: PlatformLink, job: Job): Promise<void> {
   try {
     const parts = { link: run, log, signal: lease.signal };
     const ended =
-      job.kind === "replay" ? await executeReplay(job, tools, parts) : await executeRun(job, tools, parts);
+      job.kind === "replay"
+        ? await executeReplay(job, tools, parts)
+        : await executeRun(job, { ...tools, worker }, parts);
     await log.flush();
     const failure = ended.status === "failed" ? log.hide(ended.error) : null;
     await run.finish(ended.status, failure, ending.signal);

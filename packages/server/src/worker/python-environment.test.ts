@@ -1,8 +1,9 @@
 import { spawnSync } from "node:child_process";
-import { access, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
+import { access, chmod, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { allowsPython } from "./choose-python.ts";
 import { childEnvironment } from "./environment.ts";
 import { pythonFor } from "./python-environment.ts";
 import { startRolloutProcess } from "./rollout-process.ts";
@@ -131,6 +132,53 @@ test.skipIf(!canInstall)(
   },
   120_000,
 );
+
+test.skipIf(!canInstall)(
+  "where python3 is none that the rollout allows, another on the PATH is taken, and without one the versions are named",
+  async () => {
+    // An old python3, a launcher without its version, and the machine's Python under a name of its own.
+    const bin = join(folder, "bin");
+    await mkdir(bin);
+    const real = spawnSync("python3", ["-c", "import sys; print(sys.executable)"]).stdout.toString().trim();
+    const place = async (name: string, script: string): Promise<void> => {
+      await writeFile(join(bin, name), `#!/bin/sh\n${script}\n`);
+      await chmod(join(bin, name), 0o755);
+    };
+    await place("python3", "echo 3.4.10");
+    await place("python3.99", "exit 127");
+    await writeFile(
+      join(rollout, "pyproject.toml"),
+      PROJECT.replace("[build-system]", 'requires-python = ">=3.9"\n[build-system]'),
+    );
+    await writeFile(join(rollout, "backend.py"), BACKEND);
+    const here = { ...request({ PATH: bin }), worker: "lab-1" };
+    await expect(pythonFor(here)).rejects.toMatchObject({
+      code: "VALIDATION",
+      message:
+        "The rollout's pyproject.toml requires Python >=3.9, and worker lab-1 has Python 3.4.10 and no other that is allowed.",
+      hint: expect.stringContaining("OSMOSIS_ROLLOUT_PYTHON"),
+    });
+    await expect(access(join(rollout, ".venv"))).rejects.toThrow("ENOENT");
+
+    await place("python3.98", `exec ${real} "$@"`);
+    expect(await pythonFor(here)).toBe(join(rollout, ".venv/bin/python"));
+    expect(lines.at(-1)).toContain(join(bin, "python3.98"));
+  },
+  120_000,
+);
+
+test("a version specifier allows what it says, and what is not understood is left to pip", () => {
+  const allowed = (specifier: string): string[] =>
+    ["3.9.18", "3.11.7", "3.12.0", "3.13.1"].filter((version) => allowsPython(specifier, version));
+  expect(allowed(">=3.12")).toEqual(["3.12.0", "3.13.1"]);
+  expect(allowed(">3.11, <3.13")).toEqual(["3.11.7", "3.12.0"]);
+  expect(allowed("~=3.11")).toEqual(["3.11.7", "3.12.0", "3.13.1"]);
+  expect(allowed("~=3.11.2")).toEqual(["3.11.7"]);
+  expect(allowed("==3.12.*")).toEqual(["3.12.0"]);
+  expect(allowed("!=3.9.*,!=3.12")).toEqual(["3.11.7", "3.13.1"]);
+  expect(allowed("<=3.12")).toEqual(["3.9.18", "3.11.7", "3.12.0"]);
+  expect(allowed("like a snake")).toHaveLength(4);
+});
 
 test("the worker's own Python is taken as it is, and without pyproject.toml the machine's", async () => {
   expect(await pythonFor(request())).toBe("python3");

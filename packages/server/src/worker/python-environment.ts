@@ -1,6 +1,7 @@
 import { access, readFile, rm, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { OsmosisError } from "@osmosis/protocol";
+import { choosePython } from "./choose-python.ts";
 import { ROLLOUT_PYTHON, causeIn } from "./environment.ts";
 import { runInstaller, type InstallRequest } from "./installer.ts";
 
@@ -9,11 +10,12 @@ const READY = ".osmosis-ready";
 
 /**
  * The Python that runs a rollout: the worker's own choice, else one with the dependencies of the rollout's
- * `pyproject.toml`, which are installed once a commit, as `uv.lock` says where there is one and uv, else by pip. Without
- * `pyproject.toml` it is the machine's `python3`.
+ * `pyproject.toml`, which are installed once a commit, as `uv.lock` says where there is one and uv, else by pip and a
+ * Python of the machine that its `requires-python` allows. Without `pyproject.toml` it is the machine's `python3`.
  *
  * @param request - its folder is that of the rollout, in the commit's files
- * @throws OsmosisError `VALIDATION` when the dependencies cannot be installed, with the beginning of what the installer said.
+ * @throws OsmosisError `VALIDATION` when the dependencies cannot be installed, with the beginning of what the installer said,
+ * or no Python here is one that it allows.
  */
 export async function pythonFor(request: InstallRequest): Promise<string> {
   const { folder, environment, onLine } = request;
@@ -29,8 +31,9 @@ export async function pythonFor(request: InstallRequest): Promise<string> {
     onLine("uv sync in the rollout's folder");
     await install(["uv", "sync", "--frozen", "--no-dev", "--quiet"], request);
   } else {
-    onLine("pip install of the rollout's pyproject.toml");
-    await install(["python3", "-m", "venv", FOLDER], request);
+    const base = await choosePython(await readFile(join(folder, "pyproject.toml"), "utf8"), request);
+    onLine(`pip install of the rollout's pyproject.toml, with ${base}`);
+    await install([base, "-m", "venv", FOLDER], request);
     const quiet = ["--quiet", "--no-input", "--disable-pip-version-check"];
     await install([python, "-m", "pip", "install", ...quiet, "--editable", "."], request);
   }

@@ -37,6 +37,8 @@ export type RolloutProcessRequest = {
   /** What it sees of the run: its variables and secrets. The platform's own are added. */
   readonly variables: Readonly<Record<string, string>>;
   readonly artifactRoot: string;
+  /** The name of the worker that starts it, for errors of its machine. */
+  readonly worker?: string;
   readonly onLine: (line: string, stream: "stdout" | "stderr") => void;
   readonly timeouts?: RolloutTimeouts;
   readonly fetch: typeof fetch;
@@ -184,7 +186,7 @@ const isInformation = (line: string): boolean => /^(?:[\d-]+ [\d:,]+ )?(?:INFO|D
 /** A TypeScript or JavaScript entrypoint runs on this Node, a Python one in an environment of its rollout. */
 async function commandFor(
   entrypoint: string,
-  { folder, rollout, environment, onLine, signal }: RolloutProcessRequest,
+  { folder, rollout, environment, worker, onLine, signal }: RolloutProcessRequest,
 ): Promise<[string, ...string[]]> {
   if (!isPython(entrypoint)) return [process.execPath, entrypoint];
   const python = await pythonFor({
@@ -192,6 +194,7 @@ async function commandFor(
     environment,
     onLine: (line) => onLine(line, "stdout"),
     signal,
+    ...(worker === undefined ? {} : { worker }),
   });
   return [python, entrypoint];
 }

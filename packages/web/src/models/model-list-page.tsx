@@ -2,12 +2,13 @@ import { modelRoutes } from "@osmosis/protocol";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import type { ReactElement } from "react";
-import { formatBytes, formatNumber } from "../format.ts";
+import { formatBytes } from "../format.ts";
 import { usePlace } from "../frame.tsx";
 import { Age } from "../parts/age.tsx";
 import { Empty } from "../parts/empty.tsx";
 import { PAGE_SIZE, Pager } from "../parts/pager.tsx";
 import { Unanswered } from "../problem.tsx";
+import { CheckpointReward } from "./checkpoint-reward.tsx";
 import { Marks } from "./marks.tsx";
 
 /** What a run may start from: checkpoints of training runs, and base models. */
@@ -78,7 +79,7 @@ function TrainedModels(): ReactElement {
                 <bdi>{model.base_model}</bdi>
               </td>
               <td className="number">{model.checkpoint_step}</td>
-              <td className="number">{formatNumber(model.reward)}</td>
+              <td className="number"><CheckpointReward of={model} /></td>
               <td className="number wide-only">{formatBytes(model.size_bytes)}</td>
               <td className="number wide-only">
                 <Age at={model.created_at} />

@@ -2,11 +2,12 @@ import { modelRoutes } from "@osmosis/protocol";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import type { ReactElement } from "react";
-import { formatBytes, formatNumber } from "../format.ts";
+import { formatBytes } from "../format.ts";
 import { usePlace } from "../frame.tsx";
 import { Age } from "../parts/age.tsx";
 import { Fact, Facts } from "../parts/facts.tsx";
 import { Unanswered } from "../problem.tsx";
+import { CheckpointReward } from "./checkpoint-reward.tsx";
 import { Marks } from "./marks.tsx";
 
 /** The links to the files live for 15 minutes; they are asked for anew before that. */
@@ -51,8 +52,8 @@ export function ModelPage(): ReactElement {
               <bdi>{model.base_model}</bdi>
             </Fact>
             <Fact name="Method">{model.method === "lora" ? "LoRA adapter" : "all weights"}</Fact>
-            <Fact name="Reward" remark="when it was kept">
-              {formatNumber(model.reward)}
+            <Fact name="Reward">
+              <CheckpointReward of={model} />
             </Fact>
             <Fact name="Size">{formatBytes(model.size_bytes)}</Fact>
           </Facts>

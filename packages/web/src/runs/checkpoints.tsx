@@ -2,8 +2,8 @@ import { trainingRoutes } from "@osmosis/protocol";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { ReactElement } from "react";
-import { formatNumber } from "../format.ts";
 import { usePlace } from "../frame.tsx";
+import { CheckpointReward } from "../models/checkpoint-reward.tsx";
 import { Marks } from "../models/marks.tsx";
 import { Age } from "../parts/age.tsx";
 import { LIVE_MS } from "../platform.ts";
@@ -54,7 +54,9 @@ export function Checkpoints(props: { readonly run: string; readonly live: boolea
                 {one.status === "removed" && <span className="quiet"> files removed</span>}
               </td>
               <td className="number">{one.checkpoint_step}</td>
-              <td className="number">{formatNumber(one.reward)}</td>
+              <td className="number">
+                <CheckpointReward of={one} />
+              </td>
               <td className="number">
                 <Age at={one.created_at} />
               </td>

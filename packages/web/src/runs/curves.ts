@@ -25,12 +25,12 @@ export type Curves = {
 };
 
 /** The metrics that say how many rollouts a value is of, and at which temperature. */
-export type Conditions = { readonly n: string; readonly temperature: string };
+type Conditions = { readonly n: string; readonly temperature: string };
 
 type Source = { readonly label: string; readonly key: string; readonly conditions?: Conditions };
 
-export const TRAINED: Conditions = { n: "rollout/n", temperature: "rollout/temperature" };
-export const VALIDATED: Conditions = { n: "eval/validation/n", temperature: "eval/validation/temperature" };
+const TRAINED: Conditions = { n: "rollout/n", temperature: "rollout/temperature" };
+const VALIDATED: Conditions = { n: "eval/validation/n", temperature: "eval/validation/temperature" };
 
 const TRAINING = { label: "training", conditions: TRAINED };
 const VALIDATION = { label: "validation", conditions: VALIDATED };
@@ -99,7 +99,7 @@ export function pointsOf(metrics: TrainingMetrics | undefined, key: string): rea
 }
 
 /** `n = 200, T = 1`: of that very step, since the newest may be another one's. */
-export function conditionsAt(
+function conditionsAt(
   metrics: TrainingMetrics | undefined,
   { n, temperature }: Conditions,
   step: number,

@@ -1,7 +1,7 @@
 import type { EvalRun, TrainingRun } from "@osmosis/protocol";
 import { Link } from "@tanstack/react-router";
 import type { ReactElement } from "react";
-import { formatNumber } from "../format.ts";
+import { formatConditions, formatNumber, formatShare } from "../format.ts";
 import { usePlace } from "../frame.tsx";
 import { Age } from "../parts/age.tsx";
 import { Status } from "../parts/status.tsx";
@@ -16,7 +16,8 @@ export function TrainingTable({ runs }: { readonly runs: readonly TrainingRun[] 
           <th>Name</th>
           <th>Status</th>
           <th className="number">Step</th>
-          <th className="number">Reward</th>
+          <th className="number">Validation pass rate</th>
+          <th className="number">Last step’s reward</th>
           <th className="number wide-only">Submitted</th>
         </tr>
       </thead>
@@ -42,8 +43,11 @@ export function TrainingTable({ runs }: { readonly runs: readonly TrainingRun[] 
                 />
               ) : null}
             </td>
-            <td className="number" data-name="reward">
-              {formatNumber(run.reward)}
+            <td className="number" data-name="validation pass rate">
+              <Validated run={run} />
+            </td>
+            <td className="number" data-name="last step’s reward">
+              {formatNumber(run.last_step?.reward)}
             </td>
             <td className="number wide-only">
               <Submitted run={run} />
@@ -93,6 +97,19 @@ export function EvalTable({ runs }: { readonly runs: readonly EvalRun[] }): Reac
         ))}
       </tbody>
     </table>
+  );
+}
+
+function Validated({ run: { validation } }: { readonly run: TrainingRun }): ReactElement {
+  if (validation === null) return <>–</>;
+  const { pass_rate: rate, reward, temperature } = validation;
+  return (
+    <>
+      {formatShare(rate.value)}
+      <small>
+        reward {formatNumber(reward)}, {formatConditions(rate.n, temperature)}
+      </small>
+    </>
   );
 }
 

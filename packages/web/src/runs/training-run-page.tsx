@@ -1,8 +1,14 @@
-import { trainingRoutes, type TrainingMetrics, type TrainingRun } from "@osmosis/protocol";
+import {
+  trainingRoutes,
+  type LastStep,
+  type NewestValidation,
+  type TrainingMetrics,
+  type TrainingRun,
+} from "@osmosis/protocol";
 import { useQuery } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
 import type { ReactElement } from "react";
-import { formatDuration, formatEstimate, formatNumber, formatShare } from "../format.ts";
+import { formatConditions, formatDuration, formatEstimate, formatNumber, formatShare } from "../format.ts";
 import { usePlace } from "../frame.tsx";
 import { Fact, Facts } from "../parts/facts.tsx";
 import { LIVE_MS, isFinal } from "../platform.ts";
@@ -11,17 +17,7 @@ import { RolloutTable } from "../rollouts/rollout-table.tsx";
 import { Chart } from "./chart.tsx";
 import { Checkpoints } from "./checkpoints.tsx";
 import { ConfigTables } from "./config-tables.tsx";
-import {
-  TRAINED,
-  VALIDATED,
-  commitTimes,
-  conditionsAt,
-  curvesOf,
-  pointsOf,
-  timeLeft,
-  type Conditions,
-  type Point,
-} from "./curves.ts";
+import { commitTimes, curvesOf, pointsOf, timeLeft, type Point } from "./curves.ts";
 import { ExportLinks } from "./export-links.tsx";
 import { Findings } from "./findings.tsx";
 import { Meter } from "./meter.tsx";
@@ -140,26 +136,26 @@ function Progress(props: { readonly run: TrainingRun; readonly metrics: Training
 
 function Numbers(props: { readonly run: TrainingRun; readonly metrics: TrainingMetrics }): ReactElement {
   const { run, metrics } = props;
-  const validation = pointsOf(metrics, "eval/validation/pass_rate").at(-1);
-  const atStep = (step: number, conditions: Conditions): string =>
-    [`step ${step}`, conditionsAt(metrics, conditions, step)].filter((text) => text !== "").join(", ");
+  const { validation, last_step: last } = run;
   const { duration_ms: durationMs } = metrics.overview;
   return (
     <Facts>
-      <Fact name="Training reward" remark={rewardGained(run, pointsOf(metrics, "rollout/raw_reward"))}>
-        {formatNumber(run.reward)}
-      </Fact>
-      <Fact
-        name="Training pass rate"
-        remark={run.current_step === 0 ? "of the last step" : atStep(run.current_step, TRAINED)}
-      >
-        {run.pass_rate === null ? "–" : formatShare(run.pass_rate)}
-      </Fact>
-      {validation === undefined ? null : (
-        <Fact name="Validation pass rate" remark={atStep(validation.step, VALIDATED)}>
-          {formatShare(validation.value)}
-        </Fact>
+      {validation === null ? null : (
+        <>
+          <Fact name="Validation pass rate" remark={validatedHow(validation)}>
+            {formatShare(validation.pass_rate.value)}
+          </Fact>
+          <Fact name="Validation reward" remark={`mean of the held-out rows after step ${validation.step}`}>
+            {formatNumber(validation.reward)}
+          </Fact>
+        </>
       )}
+      <Fact name="Last step’s reward" remark={rewardGained(run, pointsOf(metrics, "rollout/raw_reward"))}>
+        {formatNumber(last?.reward)}
+      </Fact>
+      <Fact name="Last step’s pass rate" remark={last === null ? undefined : sampledHow(last)}>
+        {last === null || last.pass_rate === null ? "–" : formatShare(last.pass_rate)}
+      </Fact>
       <Fact name="Rollouts" remark="ended in committed steps">
         {run.examples_processed_count.toLocaleString("en")}
       </Fact>
@@ -168,6 +164,17 @@ function Numbers(props: { readonly run: TrainingRun; readonly metrics: TrainingM
       </Fact>
     </Facts>
   );
+}
+
+function validatedHow({ step, pass_rate: rate, temperature }: NewestValidation): string {
+  const [low, high] = [rate.ci_low, rate.ci_high].map((share) => (share * 100).toFixed(1));
+  return `${formatConditions(rate.n, temperature)}, 95 % interval ${low} to ${high} %, after step ${step}`;
+}
+
+/** A batch is no measurement: it is of the rows that are trained on, and of few of them. */
+function sampledHow(last: LastStep): string {
+  const size = `${last.prompts} prompts × ${last.rollouts_per_prompt}`;
+  return `training rows, ${size}, ${formatConditions(last.n, last.temperature)}`;
 }
 
 /** A step in which nothing was rewarded has no reward, and none to be compared. */

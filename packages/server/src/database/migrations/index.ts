@@ -13,6 +13,7 @@ import * as shares from "./0030-shares.ts";
 import * as rolloutOrder from "./0031-rollout-order.ts";
 import * as rolloutMetrics from "./0032-rollout-metrics.ts";
 import * as dataFolder from "./0033-data-folder.ts";
+import * as validatedSteps from "./0034-validated-steps.ts";
 
 /** A step of the schema. It sees the database untyped: types describe the newest schema, a step an old one. */
 export interface Migration {
@@ -35,4 +36,5 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   "0031-rollout-order": rolloutOrder,
   "0032-rollout-metrics": rolloutMetrics,
   "0033-data-folder": dataFolder,
+  "0034-validated-steps": validatedSteps,
 };

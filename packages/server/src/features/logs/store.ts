@@ -1,5 +1,5 @@
-import { OsmosisError, type LogEntry, type LogPage, type LogQuery } from "@osmosis/protocol";
-import type { Kysely } from "kysely";
+import { LogLevel, OsmosisError, type LogEntry, type LogPage, type LogQuery } from "@osmosis/protocol";
+import { sql, type Kysely } from "kysely";
 import type { z } from "zod";
 import { jsonb, storableText } from "../../database/columns.ts";
 import type { Tables } from "../../database/tables.ts";
@@ -54,18 +54,25 @@ function clean(text: string): string {
 
 /**
  * A page of a log, oldest line first. `older` without a cursor is the end of the log, `newer` without one its
- * beginning. A `newer` page always has a cursor to go on from, also when nothing has come yet.
+ * beginning; of the lines of a level and a source, where they are given. A `newer` page always has a cursor to go on
+ * from, also when nothing has come yet.
  */
 export async function readLog(
   db: Kysely<Tables>,
   subjectId: string,
-  { limit, direction, cursor }: z.output<typeof LogQuery>,
+  { limit, direction, cursor, level = "debug", source }: z.output<typeof LogQuery>,
 ): Promise<LogPage> {
   const from = cursor === undefined ? undefined : parseCursor(cursor);
   const rows = await db
     .selectFrom("log_lines")
     .selectAll()
     .where("subject_id", "=", subjectId)
+    .$if(level !== "debug", (query) =>
+      query.where("level", "in", LogLevel.options.slice(LogLevel.options.indexOf(level))),
+    )
+    .$if(source !== undefined, (query) =>
+      query.where(sql<boolean>`(step = ${source ?? ""} or starts_with(step, ${`${source} `}))`),
+    )
     .$if(from !== undefined, (query) => query.where("id", direction === "older" ? "<" : ">", from ?? 0))
     .orderBy("id", direction === "older" ? "desc" : "asc")
     .limit(limit + 1)

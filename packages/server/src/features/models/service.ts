@@ -225,6 +225,7 @@ function viewOf(row: {
   step: number;
   method: "lora" | "full";
   reward: number | null;
+  validation_reward: number | null;
   is_best: boolean;
   is_last: boolean;
   files_removed_at: Date | null;
@@ -239,6 +240,7 @@ function viewOf(row: {
     checkpoint_step: row.step,
     method: row.method,
     reward: row.reward,
+    validation_reward: row.validation_reward,
     marks: marksOf(row),
     files_removed_at: row.files_removed_at?.toISOString() ?? null,
     size_bytes: row.size_bytes,

@@ -230,6 +230,8 @@ withDatabaseLocation("replays", (locate) => {
         mlflow_url: "http://user:password@127.0.0.1:9",
         reward_range: [-1, 1] as [number, number],
         advantage: "max_rl" as const,
+        correction_cap: 1e12,
+        early_stop_reward: 1e12,
       },
     };
     await db
@@ -242,11 +244,13 @@ withDatabaseLocation("replays", (locate) => {
     await start(name, { set: { "training.lr": 0.5 } });
     const replay = await claim();
     expect(replay.job).toMatchObject({
-      config: { advanced: { advantage: "max_rl", wandb_entity: "team" } },
+      config: { advanced: { advantage: "max_rl", wandb_entity: "team", correction_cap: 1e12 } },
       last_config: { training: { lr: 0.5 } },
     });
     await replay.run.finish();
     await expect(start(name, { set: { "training.lr": -1 } })).rejects.toThrow("training.lr");
+    await expect(start(name, { set: { "advanced.correction_cap": 2e12 } })).rejects.toThrow("Too big");
+    await expect(start(name, { set: { "advanced.weight_decay": 1e12 } })).rejects.toThrow("Too big");
     server.advance(server.platform.config.leaseSeconds * 1000 + 1);
     const next = worker();
     const job = await next.claim(20_000);

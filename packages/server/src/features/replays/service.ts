@@ -7,6 +7,7 @@ import {
   TrainingRunConfig,
   issuesOf,
   weightsAreHere,
+  type Issue,
   type Replay,
   type ReplayedStep,
 } from "@osmosis/protocol";
@@ -302,12 +303,19 @@ function withSettings(config: TrainingRunConfig, set: Readonly<Record<string, un
     const settings = changed[table];
     if (settings !== undefined) settings[key] = value;
   }
-  // Of a run of an earlier release that today's rules would refuse, only the values are checked.
-  const schema = TrainingRunConfig.safeParse(config).success ? TrainingRunConfig : AcceptedTrainingConfig;
-  const parsed = schema.safeParse({ ...config, ...changed });
-  if (parsed.success) return parsed.data;
-  const [first] = issuesOf(parsed.error);
-  throw new OsmosisError("VALIDATION", `The setting cannot be used: ${first?.key} ${first?.message}.`, {
+  // What today's rules refuse of a run of an earlier release is no fault of the settings.
+  const former = new Set(faultsOf(config).map(({ key, message }) => `${key} ${message}`));
+  const repeated = { ...config, ...changed };
+  const first = faultsOf(repeated).find(
+    ({ key, message }) => Object.hasOwn(set, key) || !former.has(`${key} ${message}`),
+  );
+  if (first === undefined) return AcceptedTrainingConfig.parse(repeated);
+  throw new OsmosisError("VALIDATION", `The setting cannot be used: ${first.key} ${first.message}.`, {
     hint: "The settings are those of [training] and [advanced] in a run's configuration.",
   });
+}
+
+function faultsOf(config: object): Issue[] {
+  const parsed = TrainingRunConfig.safeParse(config);
+  return parsed.success ? [] : issuesOf(parsed.error);
 }

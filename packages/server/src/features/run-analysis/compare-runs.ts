@@ -58,7 +58,7 @@ export async function compareRuns(
 }
 
 /** What a run's result may depend on, the resolved commit and version of the data set included. */
-function settingsOf(row: RunRow): Record<string, unknown> {
+export function settingsOf(row: RunRow): Record<string, unknown> {
   return {
     ...flatConfig(row),
     ...Object.fromEntries(Object.entries(row.config.env).map(([name, value]) => [`env.${name}`, value])),

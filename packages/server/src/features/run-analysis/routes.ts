@@ -7,6 +7,7 @@ import {
   RUN_LEASE_HEADER,
   analysisRoutes as routes,
   committedStepsRoute,
+  evalComparisonRoute,
   exportStreams as streams,
 } from "@osmosis/protocol";
 import type { Context, Hono } from "hono";
@@ -19,6 +20,7 @@ import type { Platform } from "../../platform.ts";
 import { getRun } from "../runs/run-rows.ts";
 import type { RunKind } from "../runs/tables.ts";
 import { readLeasedRun } from "../worker-api/lease.ts";
+import { compareEvals } from "./compare-evals.ts";
 import { compareRuns } from "./compare-runs.ts";
 import { exportRun } from "./export-run.ts";
 import { runHistory } from "./run-history.ts";
@@ -46,14 +48,18 @@ export function runAnalysisRoutes(platform: Platform): Hono<AppEnv> {
   router.on(routes.compare, async ({ workspace, query }) => {
     const rows = [];
     for (const nameOrId of namesOf(query.runs)) {
-      rows.push(await getRun(db, workspace, { kind: "training", nameOrId }));
+      rows.push(await getRun(db, workspace, { kind: "training", nameOrId, command: "compare" }));
     }
-    if (new Set(rows.map(({ id }) => id)).size < rows.length) {
-      throw new OsmosisError("VALIDATION", "A run cannot be compared with itself.", {
-        hint: "Name each run once; a run's id and its name mean the same run.",
-      });
-    }
+    refuseTwice(rows);
     return await compareRuns(db, rows, { url, workspace, now: now() });
+  });
+
+  router.on(evalComparisonRoute, async ({ workspace, query }) => {
+    const wanted = { kind: "evaluation", command: "compare" } as const;
+    const a = await getRun(db, workspace, { ...wanted, nameOrId: query.a });
+    const b = await getRun(db, workspace, { ...wanted, nameOrId: query.b });
+    refuseTwice([a, b]);
+    return await compareEvals(db, { a, b }, { url, workspace });
   });
 
   router.on(committedStepsRoute, async ({ c, params, query }) => {
@@ -94,6 +100,14 @@ async function answerExport(platform: Platform, c: Context<AppEnv>, kind: RunKin
     // A run's name is letters, digits and hyphens.
     "content-disposition": `attachment; filename="${row.name}-${query.what}.${query.format}"`,
     [EXPORT_ROWS_HEADER]: String(rows),
+  });
+}
+
+/** @throws {OsmosisError} VALIDATION when a run is named twice. */
+function refuseTwice(rows: readonly { readonly id: string }[]): void {
+  if (new Set(rows.map(({ id }) => id)).size === rows.length) return;
+  throw new OsmosisError("VALIDATION", "A run cannot be compared with itself.", {
+    hint: "Name each run once; a run's id and its name mean the same run.",
   });
 }
 

@@ -81,6 +81,31 @@ describe("the run doctor", () => {
     expect((await doctor(name)).findings.map(({ rule }) => rule)).toEqual(["run_failed", "errored_rollouts"]);
   });
 
+  test("a policy that is stuck is told with the rows that it never passes", async () => {
+    const { name, run } = await trainingRun();
+    const stuck = {
+      "rollout/group/all_bad": 0.2,
+      "rollout/group/all_good": 0.7,
+      "rollout/group/all_same": 0.9,
+      "rollout/pass_rate": 0.8,
+      "train/entropy_loss": 0.01,
+    };
+    const tried = (step: number, row_index: number, rewards: readonly (number | null)[]) =>
+      rewards.map((reward) =>
+        testRollout({ phase: "train", step, row_index, reward, outcome: reward === null ? "agent" : "ok" }),
+      );
+    const last = tried(3, 7, [0.5, 0]);
+    await run.record(...tried(1, 7, [0]), ...tried(1, 8, [0, 1]), ...tried(2, 9, [0, null]), ...last);
+    for (const step of [1, 2, 3]) await run.commit(step, { metrics: stuck });
+    const { findings } = await doctor(name);
+    expect(findings).toMatchObject([
+      { rule: "stuck_rows", evidence: expect.stringMatching(/: 7 \(3 rollouts\), 9 \(1 rollout\)\.$/) },
+    ]);
+    expect(findings[0]?.rollouts).toHaveLength(2);
+    expect(last.map(({ rollout_id: id }) => id)).toContain(findings[0]?.rollouts[0]?.id);
+    await run.finish();
+  });
+
   test("a run whose worker falls silent says since when", async () => {
     const { name, run } = await trainingRun();
     await run.heartbeat();

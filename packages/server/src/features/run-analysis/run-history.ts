@@ -11,6 +11,9 @@ const EXAMPLES = 5;
 /** Steps in which examples are looked for. */
 const EXAMPLE_STEPS = 10;
 
+/** Smallest reward that passes in training. */
+const PASS_THRESHOLD = 1;
+
 /** Everything that the doctor wants to know about a training run, at this moment. */
 export async function runHistory(
   db: Kysely<Tables>,
@@ -68,6 +71,7 @@ export async function runHistory(
     open: { rollouts: open.rollouts, rewarded: open.rewarded, newestAt },
     recent: Object.fromEntries(recent.map(({ outcome, count }) => [outcome, count])),
     examples: await examplesOf(db, row),
+    neverPassed: await neverPassed(db, row),
   };
 }
 
@@ -113,4 +117,32 @@ async function examplesOf(
   const examples: Partial<Record<RolloutOutcome, Finding["rollouts"]>> = {};
   for (const row of rows) examples[row.outcome] = [...(examples[row.outcome] ?? []), row];
   return examples;
+}
+
+/** Rows of the newest steps whose rollouts were rewarded, and none of them so that it passes. */
+async function neverPassed(
+  db: Kysely<Tables>,
+  { id, committed_steps: committed }: Pick<RunRow, "id" | "committed_steps">,
+): Promise<RunHistory["neverPassed"]> {
+  const rows = await db
+    .selectFrom("run_rollouts")
+    .select([
+      "row_index as row",
+      sql<number>`count(reward)::int`.as("rollouts"),
+      sql<string>`(array_agg(rollout_id order by number desc))[1]`.as("id"),
+      sql<number>`(array_agg(step order by number desc))[1]`.as("step"),
+      sql<RolloutOutcome>`(array_agg(outcome order by number desc))[1]`.as("outcome"),
+    ])
+    .where("run_id", "=", id)
+    .where("phase", "=", "train")
+    .where("step", ">", committed - EXAMPLE_STEPS)
+    .where("step", "<=", committed)
+    .where("reward", "is not", null)
+    .groupBy("row_index")
+    .having(sql<boolean>`max(reward) < ${PASS_THRESHOLD}`)
+    .orderBy("rollouts", "desc")
+    .orderBy("row_index")
+    .limit(EXAMPLES)
+    .execute();
+  return rows.map(({ row, rollouts, ...example }) => ({ row, rollouts, example }));
 }

@@ -1,4 +1,5 @@
 import { AtifTrajectory, evalRoutes, runFileRoutes } from "@osmosis/protocol";
+import { sql } from "kysely";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestServer, type TestServer } from "../../testing.ts";
 import { createTestWorker, testRollout } from "../../testing-worker.ts";
@@ -98,6 +99,21 @@ test("an evaluation is downloaded as metrics, log, summary, and an ATIF document
     steps: [{ message: "What is 2 x 2?" }, { message: "4" }],
     extra: { osmosis: { reward: 1, label: "4" } },
   });
+});
+
+test("a log of any length is downloaded whole, and in order", async () => {
+  const { db } = server.platform;
+  const { id } = await db.selectFrom("runs").select("id").where("name", "=", name).executeTakeFirstOrThrow();
+  await sql`
+    insert into log_lines (subject_id, timestamp, level, step, message)
+    select ${id}, now(), 'info', 'rollout', 'line ' || n from generate_series(1, 12000) n`.execute(db);
+  const lines = ((await download({ types: "logs" })).get("logs.txt") ?? "").trimEnd().split("\n");
+  const told = lines.flatMap((line) => /\[rollout\] line (\d+)$/.exec(line)?.[1] ?? []);
+  expect(told).toEqual(Array.from({ length: 12_000 }, (_, index) => String(index + 1)));
+  expect(lines.filter((line) => line.includes("good morning"))).toHaveLength(1);
+  const kept = [];
+  for await (const { key } of server.platform.blobs.list(`runs/${id}/downloads`)) kept.push(key);
+  expect(kept.filter((key) => !/\/([0-9a-f]{64}|trajectories\/[^/]+)$/.test(key))).toEqual([]);
 });
 
 test("only the rows and kinds that were asked for are there, and what is no range is refused", async () => {

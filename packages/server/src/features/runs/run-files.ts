@@ -2,7 +2,8 @@
  * An evaluation as files that the official command line downloads: first it asks for a manifest with their sizes, then for
  * a URL of each. What is written for that is swept an hour later, because no row names it.
  */
-import { createHash } from "node:crypto";
+import { randomUUID } from "node:crypto";
+import { Readable } from "node:stream";
 import {
   OsmosisError,
   RolloutRecord,
@@ -53,14 +54,18 @@ async function filesOf(
 ): Promise<Manifest["files"]> {
   const files: Manifest["files"] = [];
   // These change while the run goes on: what the manifest has measured is kept as it is, by its hash.
-  const keep = async (path: string, text: string) => {
-    const bytes = Buffer.from(text);
-    const token = createHash("sha256").update(bytes).digest("hex");
-    await parts.blobs.put(snapshotKey(row.id, token), bytes);
-    files.push({ path, token, size: bytes.length });
+  const keep = async (path: string, body: string | AsyncGenerator<string>) => {
+    const aside = `runs/${row.id}/downloads/${randomUUID()}`;
+    const { sha256: token, sizeBytes: size } = await parts.blobs.put(
+      aside,
+      typeof body === "string" ? Buffer.from(body) : bytesOf(body),
+    );
+    await parts.blobs.compose(snapshotKey(row.id, token), [aside]);
+    await parts.blobs.delete(aside);
+    files.push({ path, token, size });
   };
   if (types.has("metrics")) await keep("metrics.json", await metricsText(parts, row));
-  if (types.has("logs")) await keep("logs.txt", await logText(parts, row.id));
+  if (types.has("logs")) await keep("logs.txt", logText(parts, row.id));
   if (types.has("trajectories")) {
     const lines: string[] = [];
     const trajectories: Manifest["files"] = [];
@@ -168,16 +173,30 @@ async function metricsText({ db, now }: Parts, row: RunRow): Promise<string> {
   return `${JSON.stringify(document, null, 2)}\n`;
 }
 
-async function logText({ db }: Parts, runId: string): Promise<string> {
-  const lines = await db
-    .selectFrom("log_lines")
-    .select(["timestamp", "level", "step", "message"])
-    .where("subject_id", "=", runId)
-    .orderBy("id")
-    .execute();
-  return lines
-    .map(
-      ({ timestamp, level, step, message }) => `${timestamp.toISOString()} ${level} [${step}] ${message}\n`,
-    )
-    .join("");
+/** So many lines are read at once: a rollout may print without end. */
+const LINES_AT_ONCE = 5000;
+
+async function* logText({ db }: Parts, runId: string): AsyncGenerator<string> {
+  for (let after = 0; ;) {
+    const lines = await db
+      .selectFrom("log_lines")
+      .select(["id", "timestamp", "level", "step", "message"])
+      .where("subject_id", "=", runId)
+      .where("id", ">", after)
+      .orderBy("id")
+      .limit(LINES_AT_ONCE)
+      .execute();
+    yield lines
+      .map(
+        ({ timestamp, level, step, message }) => `${timestamp.toISOString()} ${level} [${step}] ${message}\n`,
+      )
+      .join("");
+    if (lines.length < LINES_AT_ONCE) return;
+    after = lines.at(-1)?.id ?? after;
+  }
+}
+
+function bytesOf(texts: AsyncGenerator<string>): ReadableStream<Uint8Array> {
+  // Node's and the DOM's declarations of the same web stream differ in name only.
+  return Readable.toWeb(Readable.from(texts, { objectMode: false })) as ReadableStream<Uint8Array>;
 }

@@ -4,7 +4,7 @@ import type { Tables } from "../../database/tables.ts";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
 import type { RunKind } from "./tables.ts";
 
-/** A run with its creator and the metrics of its last step. */
+/** A run with its creator, the metrics of its last step and those of its newest validation. */
 export type RunRow = Awaited<ReturnType<ReturnType<typeof runRows>["execute"]>>[number];
 
 function runRows(db: Kysely<Tables>) {
@@ -14,11 +14,27 @@ function runRows(db: Kysely<Tables>) {
     .leftJoin("run_steps", (join) =>
       join.onRef("run_steps.run_id", "=", "runs.id").onRef("run_steps.step", "=", "runs.committed_steps"),
     )
+    .leftJoinLateral(
+      (by) =>
+        by
+          .selectFrom("run_steps as validated")
+          .select(["validated.step", "validated.metrics"])
+          .whereRef("validated.run_id", "=", "runs.id")
+          .whereRef("validated.step", "<=", "runs.committed_steps")
+          // In the words of the index.
+          .where(sql<boolean>`jsonb_exists(validated.metrics, 'eval/validation/pass_rate')`)
+          .orderBy("validated.step", "desc")
+          .limit(1)
+          .as("validation"),
+      (join) => join.onTrue(),
+    )
     .selectAll("runs")
     .select([
       "users.name as creator_name",
       "users.email as creator_email",
       "run_steps.metrics as last_metrics",
+      "validation.step as validation_step",
+      "validation.metrics as validation_metrics",
     ]);
 }
 
@@ -48,12 +64,17 @@ export async function listRuns(
 /**
  * A run by its name or id.
  *
+ * @param command - what the user asks for, to name the command that does it for a run of the other kind
  * @throws {OsmosisError} NOT_FOUND.
  */
 export async function getRun(
   db: Kysely<Tables>,
   workspace: WorkspaceAccess,
-  { kind, nameOrId }: { kind: RunKind; nameOrId: string },
+  {
+    kind,
+    nameOrId,
+    command = "info",
+  }: { readonly kind: RunKind; readonly nameOrId: string; readonly command?: "info" | "compare" },
 ): Promise<RunRow> {
   const rows = await runRows(db)
     .where("runs.workspace_id", "=", workspace.id)
@@ -62,12 +83,38 @@ export async function getRun(
     .execute();
   const row = rows.find((one) => one.name === nameOrId) ?? rows[0];
   if (row !== undefined) return row;
-  const command = kind === "evaluation" ? "eval" : "train";
+  const group = kind === "evaluation" ? "eval" : "train";
+  const other = await otherKind(db, workspace, { kind, nameOrId });
   throw new OsmosisError(
     "NOT_FOUND",
     `There is no ${kind} run ${nameOrId} in the workspace ${workspace.name}.`,
     {
-      hint: `See \`osmosis ${command} list\` for the names.`,
+      hint:
+        other === undefined
+          ? `See \`osmosis ${group} list\` for the names.`
+          : `${nameOrId} is ${other.what}: ` +
+            (command === "compare"
+              ? `\`osmosis ${other.group} compare\` compares two of them.`
+              : `see \`osmosis ${other.group} ${command} ${nameOrId}\`.`),
     },
   );
+}
+
+/** Training runs and evaluations share their names; whoever has one at hand may ask the wrong command. */
+async function otherKind(
+  db: Kysely<Tables>,
+  workspace: WorkspaceAccess,
+  { kind, nameOrId }: { readonly kind: RunKind; readonly nameOrId: string },
+): Promise<{ readonly what: string; readonly group: string } | undefined> {
+  const found = await db
+    .selectFrom("runs")
+    .select("kind")
+    .where("workspace_id", "=", workspace.id)
+    .where("kind", "in", ["evaluation", "training"])
+    .where((by) => by.or([by("name", "=", nameOrId), by("id", "=", nameOrId)]))
+    .executeTakeFirst();
+  if (found === undefined || found.kind === kind) return undefined;
+  return found.kind === "evaluation"
+    ? { what: "an evaluation run", group: "eval" }
+    : { what: "a training run", group: "train" };
 }

@@ -11,6 +11,7 @@ import {
 import type { z } from "zod";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
 import type { RunRow } from "./run-rows.ts";
+import { lastStep, newestValidation } from "./training-headline.ts";
 
 /** Where a view's links lead. */
 export type ViewPlace = { readonly url: string; readonly workspace: WorkspaceAccess };
@@ -81,6 +82,8 @@ export function trainingRunView(row: RunRow, place: ViewPlace): TrainingRun {
     total_steps: row.total_steps,
     reward: row.last_metrics?.["rollout/raw_reward"] ?? null,
     pass_rate: row.last_metrics?.["rollout/pass_rate"] ?? null,
+    validation: newestValidation(row),
+    last_step: lastStep(row),
     examples_processed_count: row.examples,
     notes: null,
     ...references(row),

@@ -1,3 +1,5 @@
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { z } from "zod";
@@ -157,6 +159,29 @@ test("whoever finds no place for a model is told who has them, and gets one when
   });
   await tinker.sessions.close(second);
   expect((await make(bobs, 2)).type).toBe("done");
+});
+
+test("weights that were handed to samplers do not fill the disk, whatever becomes of their models", async () => {
+  const { tinker, owner, config } = trainer.server.platform;
+  const session = tinker.sessions.create(owner.id);
+  const volatile = join(config.dataFolder, "tinker/volatile");
+  const before = (await readdir(volatile).catch(() => [])).length;
+  const done = async ({ request_id }: { request_id: string }) => {
+    expect(await tinker.retrieve(owner.id, request_id)).toMatchObject({ type: "done" });
+  };
+  for (let model_seq_id = 0; model_seq_id < 5; model_seq_id++) {
+    const wanted = { session_id: session.id, model_seq_id, base_model: "osmosis/tiny" };
+    const started = tinker.createModel(owner.id, wanted);
+    await done(started);
+    const model_id = started.model_id ?? "";
+    for (let seq_id = 1; seq_id <= 9; seq_id++)
+      await done(tinker.saveForSampler(owner.id, { model_id, seq_id }));
+    await done(tinker.unloadModel(owner.id, model_id));
+  }
+  expect(session.samplings.size).toBe(32);
+  expect((await readdir(volatile)).length - before).toBe(32);
+  await tinker.sessions.close(session);
+  expect((await readdir(volatile)).length - before).toBe(0);
 });
 
 test("whoever opens too many sessions is told when to try again", async () => {

@@ -153,15 +153,19 @@ export function createSessions({ host, now }: { readonly host: EngineHost; reado
       added.session.samplings.set(added.id, added);
     },
 
-    /** Adds a snapshot of a model, and forgets its oldest ones. */
+    /** Adds a snapshot of a model, and forgets its oldest ones, and the oldest of models that were unloaded. */
     async addSnapshot(model: LiveModel, added: Sampling): Promise<void> {
-      model.session.samplings.set(added.id, added);
+      const { samplings } = model.session;
+      samplings.set(added.id, added);
       model.snapshots.push(added.id);
-      while (model.snapshots.length > MAX_SNAPSHOTS) {
-        const oldest = model.session.samplings.get(model.snapshots.shift() ?? "");
-        if (oldest === undefined) continue;
-        model.session.samplings.delete(oldest.id);
-        await forget(oldest);
+      const old = model.snapshots.splice(0, Math.max(0, model.snapshots.length - MAX_SNAPSHOTS));
+      const unneeded = old.flatMap((id) => samplings.get(id) ?? []);
+      for (const { id } of unneeded) samplings.delete(id);
+      const held = [...samplings.values()].filter(({ folder }) => folder !== undefined);
+      unneeded.push(...held.slice(0, Math.max(0, held.length - MAX_SNAPSHOTS * MAX_MODELS_PER_SESSION)));
+      for (const one of unneeded) {
+        samplings.delete(one.id);
+        await forget(one);
       }
     },
 
