@@ -79,7 +79,9 @@ function TrainedModels(): ReactElement {
                 <bdi>{model.base_model}</bdi>
               </td>
               <td className="number">{model.checkpoint_step}</td>
-              <td className="number"><CheckpointReward of={model} /></td>
+              <td className="number">
+                <CheckpointReward of={model} />
+              </td>
               <td className="number wide-only">{formatBytes(model.size_bytes)}</td>
               <td className="number wide-only">
                 <Age at={model.created_at} />
@@ -121,7 +123,9 @@ function BaseModels(): ReactElement {
             <td>
               <bdi>{model.model_name}</bdi>
             </td>
-            <td className="number">{model.parameters?.toLocaleString("en") ?? <span className="quiet">no weights here</span>}</td>
+            <td className="number">
+              {model.parameters?.toLocaleString("en") ?? <span className="quiet">no weights here</span>}
+            </td>
           </tr>
         ))}
       </tbody>

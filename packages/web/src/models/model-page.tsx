@@ -69,8 +69,8 @@ export function ModelPage(): ReactElement {
             </>
           ) : (
             <p>
-              Its files were removed <Age at={model.files_removed_at} />, as <code>keep_checkpoints</code> of the run asks
-              for.
+              Its files were removed <Age at={model.files_removed_at} />, as <code>keep_checkpoints</code> of
+              the run asks for.
             </p>
           )}
           <table className="narrow">

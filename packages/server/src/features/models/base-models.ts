@@ -26,7 +26,10 @@ export async function registerBaseModels(
 ): Promise<void> {
   const { db, now, log } = parts;
   const folders = [
-    ...(await subfolders(parts.shipped)).map((name) => ({ name: `osmosis/${name}`, folder: join(parts.shipped, name) })),
+    ...(await subfolders(parts.shipped)).map((name) => ({
+      name: `osmosis/${name}`,
+      folder: join(parts.shipped, name),
+    })),
     ...(await ownModels(parts.own)),
   ];
   const registered: string[] = [];
@@ -55,7 +58,9 @@ async function registerModel(
 ): Promise<void> {
   const known = await db.selectFrom("base_models").selectAll().where("name", "=", name).executeTakeFirst();
   const files: BaseFile[] = [];
-  for (const entry of (await readdir(folder, { withFileTypes: true })).toSorted((a, b) => (a.name < b.name ? -1 : 1))) {
+  for (const entry of (await readdir(folder, { withFileTypes: true })).toSorted((a, b) =>
+    a.name < b.name ? -1 : 1,
+  )) {
     if (!entry.isFile() || !MODEL_FILE.test(entry.name)) continue;
     const path = join(folder, entry.name);
     const { size, mtimeMs } = await stat(path);
@@ -74,8 +79,16 @@ async function registerModel(
     }
     files.push({ name: entry.name, key, size_bytes: size, sha256, modified_ms: mtimeMs });
   }
-  if (known?.is_available === true && known.imported_by === null && JSON.stringify(known.files) === JSON.stringify(files)) return;
-  const parameters = await countParameters(folder, files.map((file) => file.name));
+  if (
+    known?.is_available === true &&
+    known.imported_by === null &&
+    JSON.stringify(known.files) === JSON.stringify(files)
+  )
+    return;
+  const parameters = await countParameters(
+    folder,
+    files.map((file) => file.name),
+  );
   const state = { parameters, files: jsonb<readonly BaseFile[]>(files), ...FROM_FOLDER, updated_at: now() };
   await db
     .insertInto("base_models")

@@ -24,7 +24,9 @@ beforeAll(async () => {
   });
   const folder = join(server.platform.config.modelsFolder, "tiny-agent");
   const names = (await readdir(folder)).filter((name) => !name.endsWith(".md"));
-  model = new Map(await Promise.all(names.map(async (name) => [name, await readFile(join(folder, name))] as const)));
+  model = new Map(
+    await Promise.all(names.map(async (name) => [name, await readFile(join(folder, name))] as const)),
+  );
 }, 60_000);
 afterAll(() => server?.[Symbol.asyncDispose]());
 
@@ -44,7 +46,9 @@ const described = (files: ReadonlyMap<string, Buffer>): ModelFile[] =>
   }));
 
 async function start(model_name: string, files: ReadonlyMap<string, Buffer>, more = {}) {
-  return await client.call(modelRoutes.startImport, { body: { model_name, files: described(files), ...more } });
+  return await client.call(modelRoutes.startImport, {
+    body: { model_name, files: described(files), ...more },
+  });
 }
 
 async function send(model_name: string, files: ReadonlyMap<string, Buffer>, bytesOf = files): Promise<void> {
@@ -90,10 +94,14 @@ test("what the server has is not asked for again, and an import that broke off g
   const first = await start("acme/two", files);
   // Tokenizer files are those of the model that ships with the server.
   expect(first.uploads.map(({ name }) => name).toSorted()).toEqual(["config.json", "model.safetensors"]);
-  expect((await refusal(finish("acme/two", files))).message).toMatch(/is not complete: of part 1 0 of \d+ bytes/);
+  expect((await refusal(finish("acme/two", files))).message).toMatch(
+    /is not complete: of part 1 0 of \d+ bytes/,
+  );
   await send("acme/two", files);
   const again = await start("acme/two", files);
-  const parts = again.uploads.flatMap(({ upload }) => (upload.method === "multipart" ? upload.presigned_urls : []));
+  const parts = again.uploads.flatMap(({ upload }) =>
+    upload.method === "multipart" ? upload.presigned_urls : [],
+  );
   expect(parts).toEqual([]);
   await finish("acme/two", files);
   expect((await start("acme/three", files)).uploads).toEqual([]);
@@ -101,8 +109,14 @@ test("what the server has is not asked for again, and an import that broke off g
 
 test("bytes other than the announced ones are refused, and are not kept", async () => {
   const files = otherModel(3);
-  await send("acme/four", files, otherModel(4).set("config.json", files.get("config.json") ?? Buffer.alloc(0)));
-  expect((await refusal(finish("acme/four", files))).message).toContain("model.safetensors arrived with another SHA-256");
+  await send(
+    "acme/four",
+    files,
+    otherModel(4).set("config.json", files.get("config.json") ?? Buffer.alloc(0)),
+  );
+  expect((await refusal(finish("acme/four", files))).message).toContain(
+    "model.safetensors arrived with another SHA-256",
+  );
   expect((await start("acme/four", files)).uploads.map(({ name }) => name)).toContain("model.safetensors");
 });
 
@@ -123,7 +137,9 @@ test("a model whose files were lost or cut off on the server is made whole by im
     expect((await fetch(part?.presigned_url ?? "", { method: "PUT", body })).status).toBe(200);
   }
   await finish("acme/lost", files, { overwrite: true });
-  expect((await blobs.stat(`models/files/${weights}`))?.sizeBytes).toBe(files.get("model.safetensors")?.length);
+  expect((await blobs.stat(`models/files/${weights}`))?.sizeBytes).toBe(
+    files.get("model.safetensors")?.length,
+  );
   expect((await blobs.stat(`models/files/${config}`))?.sizeBytes).toBe(files.get("config.json")?.length);
 });
 
@@ -170,7 +186,9 @@ test("whoever registers a model once more, because no answer came, gets the same
   const headers = () => ({ authorization: `Bearer ${friend.token}` });
   const another = createClient({ baseUrl: server.url, fetch, headers });
   const body = { model_name: "acme/again", files: described(files) };
-  expect((await refusal(another.call(modelRoutes.import, { body }))).message).toContain("not yours to replace");
+  expect((await refusal(another.call(modelRoutes.import, { body }))).message).toContain(
+    "not yours to replace",
+  );
 });
 
 test("whoever registers while the files are still put together waits for them, and finds no half of their parts", async () => {
@@ -253,7 +271,10 @@ test("a model without weights is registered whatever its architecture, and the p
   const config = Buffer.from(`${model.get("config.json")?.toString("utf8")} `);
   weightless.set("config.json", config);
   await send("acme/weightless", weightless);
-  expect(await finish("acme/weightless", weightless)).toMatchObject({ parameters: null, creator_name: "Owner" });
+  expect(await finish("acme/weightless", weightless)).toMatchObject({
+    parameters: null,
+    creator_name: "Owner",
+  });
   const { headers } = await createTestWorkspace(server);
   const path = `/api/cli/models/base/${encodeURIComponent("acme/weightless")}`;
   expect(await server.json("GET", path, { headers })).toMatchObject({
@@ -273,7 +294,8 @@ test("nobody imports without signing in", async () => {
 
 test("a base model is asked for by name, whose slash is encoded, or by id", async () => {
   const { headers } = await createTestWorkspace(server);
-  const ask = (name: string) => server.json("GET", `/api/cli/models/base/${encodeURIComponent(name)}`, { headers });
+  const ask = (name: string) =>
+    server.json("GET", `/api/cli/models/base/${encodeURIComponent(name)}`, { headers });
   const found = await ask("osmosis/tiny-agent");
   expect(found).toMatchObject({
     status: 200,

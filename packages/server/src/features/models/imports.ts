@@ -40,13 +40,17 @@ export function createModelImports(parts: ImportParts) {
 
   return {
     /** @throws {OsmosisError} VALIDATION for what cannot be a model; CONFLICT for a name that is taken. */
-    async start(user: User, request: ImportRequest): Promise<{ uploads: { name: string; upload: UploadInfo }[] }> {
+    async start(
+      user: User,
+      request: ImportRequest,
+    ): Promise<{ uploads: { name: string; upload: UploadInfo }[] }> {
       checkRequest(request);
       await refuseTakenName(db, user, request);
       const uploads = [];
       for (const file of request.files) {
         const found = await blobs.stat(fileKey(file));
-        if (found?.sizeBytes !== file.size_bytes) uploads.push({ name: file.name, upload: await uploadOf(file) });
+        if (found?.sizeBytes !== file.size_bytes)
+          uploads.push({ name: file.name, upload: await uploadOf(file) });
       }
       return { uploads };
     },
@@ -76,7 +80,8 @@ export function createModelImports(parts: ImportParts) {
         // Somebody else may have taken the name since.
         await refuseTakenName(transaction, user, request);
         for (const file of request.files) {
-          if ((await blobs.stat(fileKey(file))) === undefined) throw incomplete(file, "it was deleted meanwhile");
+          if ((await blobs.stat(fileKey(file))) === undefined)
+            throw incomplete(file, "it was deleted meanwhile");
         }
         return await transaction
           .insertInto("base_models")
@@ -150,12 +155,14 @@ export function createModelImports(parts: ImportParts) {
     let count = 0;
     for (const file of files.filter(({ name }) => name.endsWith(".safetensors"))) {
       const headerBytes = (await read(file, 0, 8)).readBigUInt64LE();
-      if (headerBytes > MAX_HEADER_BYTES || headerBytes + 8n > file.size_bytes) throw refused(file, "its header is longer than the file");
+      if (headerBytes > MAX_HEADER_BYTES || headerBytes + 8n > file.size_bytes)
+        throw refused(file, "its header is longer than the file");
       const header = await read(file, 8, Number(headerBytes));
       const tensors = parse(file, Tensors, header);
       const repeated = repeatedKey(header.toString("utf8"));
       if (repeated !== undefined) throw refused(file, `its header names ${repeated} twice`);
-      for (const { shape } of Object.values(tensors)) count += shape?.reduce((product, size) => product * size, 1) ?? 0;
+      for (const { shape } of Object.values(tensors))
+        count += shape?.reduce((product, size) => product * size, 1) ?? 0;
     }
     if (!Number.isSafeInteger(count)) {
       throw new OsmosisError("VALIDATION", `The model claims to have ${count} parameters.`);
@@ -177,7 +184,6 @@ export function createModelImports(parts: ImportParts) {
     if (bytes.length !== length) throw refused(file, "it is cut off");
     return bytes;
   }
-
 }
 
 const MAX_HEADER_BYTES = 100 * 1024 * 1024;
@@ -199,9 +205,13 @@ const SHIPPED = "osmosis";
 function checkRequest({ model_name: name, files }: ImportRequest): void {
   const owner = name.slice(0, name.indexOf("/"));
   if (owner === SHIPPED || PROVIDER_NAMES.includes(owner)) {
-    throw new OsmosisError("VALIDATION", `Names of models cannot begin with ${owner}/ here: it names others.`, {
-      hint: `Choose another name, as with --name my/${name.slice(owner.length + 1)}.`,
-    });
+    throw new OsmosisError(
+      "VALIDATION",
+      `Names of models cannot begin with ${owner}/ here: it names others.`,
+      {
+        hint: `Choose another name, as with --name my/${name.slice(owner.length + 1)}.`,
+      },
+    );
   }
   const names = new Set(files.map((file) => file.name));
   if (names.size < files.length) throw new OsmosisError("VALIDATION", "A file of the model is named twice.");
@@ -242,7 +252,9 @@ async function refuseTakenName(
 }
 
 function areSame(some: readonly ModelFile[], others: readonly ModelFile[]): boolean {
-  const [these, those] = [some, others].map((files) => files.map(({ name, sha256 }) => `${name} ${sha256}`).toSorted());
+  const [these, those] = [some, others].map((files) =>
+    files.map(({ name, sha256 }) => `${name} ${sha256}`).toSorted(),
+  );
   return JSON.stringify(these) === JSON.stringify(those);
 }
 

@@ -1,5 +1,12 @@
 import { parseModelSize } from "@osmosis/engine";
-import { OsmosisError, closest, holdWeights, type BaseModel, type CheckpointMark, type TrainedModel } from "@osmosis/protocol";
+import {
+  OsmosisError,
+  closest,
+  holdWeights,
+  type BaseModel,
+  type CheckpointMark,
+  type TrainedModel,
+} from "@osmosis/protocol";
 import { sql } from "kysely";
 import type { Platform } from "../../platform.ts";
 import type { WorkspaceAccess } from "../workspaces/service.ts";
@@ -74,7 +81,9 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
         .selectFrom("trained_models")
         .where("workspace_id", "=", workspace.id)
         .where("files_removed_at", "is", null);
-      const { total } = await trained.select(sql<number>`count(*)::int`.as("total")).executeTakeFirstOrThrow();
+      const { total } = await trained
+        .select(sql<number>`count(*)::int`.as("total"))
+        .executeTakeFirstOrThrow();
       const rows = await trained
         .selectAll()
         .orderBy("created_at", "desc")
@@ -89,9 +98,13 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
     async get(workspace: WorkspaceAccess, nameOrId: string) {
       const row = await findTrained(workspace.id, nameOrId);
       if (row === undefined) {
-        throw new OsmosisError("NOT_FOUND", `There is no trained model ${nameOrId} in the workspace ${workspace.name}.`, {
-          hint: "See `osmosis model list` for the names.",
-        });
+        throw new OsmosisError(
+          "NOT_FOUND",
+          `There is no trained model ${nameOrId} in the workspace ${workspace.name}.`,
+          {
+            hint: "See `osmosis model list` for the names.",
+          },
+        );
       }
       return {
         ...viewOf(row),
@@ -118,7 +131,16 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
         .executeTakeFirst();
       if (base !== undefined) {
         const { id, name, files } = base;
-        return { model: { type: "local", id, name, base_model: name, base_files: files.map(plainFile), adapter_files: [] } };
+        return {
+          model: {
+            type: "local",
+            id,
+            name,
+            base_model: name,
+            base_files: files.map(plainFile),
+            adapter_files: [],
+          },
+        };
       }
       const trained = await findTrained(workspaceId, modelPath);
       if (trained?.files_removed_at != null) {
@@ -142,7 +164,9 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
       const hosted = providerOf(modelPath);
       if (hosted === undefined) return await unknownModel(workspaceId, modelPath, allowProviders);
       if (!allowProviders) {
-        return { problem: `${modelPath} is a model of a hosted provider, whose weights cannot be trained; name a base model` };
+        return {
+          problem: `${modelPath} is a model of a hosted provider, whose weights cannot be trained; name a base model`,
+        };
       }
       const { provider, model } = hosted;
       return {
@@ -173,8 +197,16 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
     return found ?? rows.find((row) => `${row.base_model}:${row.name}` === nameOrId);
   }
 
-  async function unknownModel(workspaceId: string, modelPath: string, allowProviders: boolean): Promise<ModelProblem> {
-    const bases = await db.selectFrom("base_models").select("name").where("is_available", "=", true).execute();
+  async function unknownModel(
+    workspaceId: string,
+    modelPath: string,
+    allowProviders: boolean,
+  ): Promise<ModelProblem> {
+    const bases = await db
+      .selectFrom("base_models")
+      .select("name")
+      .where("is_available", "=", true)
+      .execute();
     const trained = await db
       .selectFrom("trained_models")
       .select("name")
@@ -183,8 +215,13 @@ export function createModels(parts: Pick<Platform, "db" | "blobs" | "blobUrls" |
       .orderBy("created_at", "desc")
       .limit(500)
       .execute();
-    const correction = closest(modelPath, [...bases, ...trained].map((row) => row.name));
-    const providers = allowProviders ? `, or a hosted model (${PROVIDER_NAMES.join(", ")}) as provider/model` : "";
+    const correction = closest(
+      modelPath,
+      [...bases, ...trained].map((row) => row.name),
+    );
+    const providers = allowProviders
+      ? `, or a hosted model (${PROVIDER_NAMES.join(", ")}) as provider/model`
+      : "";
     return {
       problem:
         `there is no model ${modelPath}; name a base model (${bases.map((row) => row.name).join(", ") || "none"}), ` +
