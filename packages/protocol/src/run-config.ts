@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { contradictions, trainerContradictions } from "./contradictions.ts";
+import { contradictions, trainerContradictions, type Contradiction } from "./contradictions.ts";
 import { refuseTooLarge } from "./largest-values.ts";
 
 /**
@@ -259,11 +259,23 @@ export const SecretsConfig = z.strictObject({
 });
 export type SecretsConfig = z.infer<typeof SecretsConfig>;
 
-function refuseOverlap(config: {
-  env?: EnvConfig | undefined;
-  secrets?: SecretsConfig | undefined;
-}): string[] {
-  return (config.secrets?.required ?? []).filter((name) => config.env !== undefined && name in config.env);
+/** What is refused in any configuration when it is submitted. */
+function refuseFaults(
+  config: { readonly env: EnvConfig; readonly secrets: SecretsConfig },
+  contradicting: readonly Contradiction[],
+  context: z.RefinementCtx,
+): void {
+  refuseTooLarge(config, context);
+  for (const name of config.secrets.required.filter((one) => one in config.env)) {
+    context.addIssue({
+      code: "custom",
+      path: ["env", name],
+      message: "is a required secret, too; keep one of the two",
+    });
+  }
+  for (const { key, message } of contradicting) {
+    context.addIssue({ code: "custom", path: ["advanced", key], message });
+  }
 }
 
 /** The configuration of a run as it was accepted. Bounds of values, and rules between settings, that came later do not reach it. */
@@ -276,17 +288,7 @@ export const AcceptedEvalConfig = z.strictObject({
 });
 
 export const EvalRunConfig = AcceptedEvalConfig.superRefine((config, context) => {
-  refuseTooLarge(config, context);
-  for (const name of refuseOverlap(config)) {
-    context.addIssue({
-      code: "custom",
-      path: ["env", name],
-      message: "is a required secret, too; keep one of the two",
-    });
-  }
-  for (const { key, message } of trainerContradictions(config.advanced, config.secrets.required)) {
-    context.addIssue({ code: "custom", path: ["advanced", key], message });
-  }
+  refuseFaults(config, trainerContradictions(config.advanced, config.secrets.required), context);
 });
 export type EvalRunConfig = z.infer<typeof EvalRunConfig>;
 
@@ -301,18 +303,8 @@ const TrainingTables = z.strictObject({
 });
 
 export const TrainingRunConfig = TrainingTables.superRefine((config, context) => {
-  refuseTooLarge(config, context);
-  for (const name of refuseOverlap(config)) {
-    context.addIssue({
-      code: "custom",
-      path: ["env", name],
-      message: "is a required secret, too; keep one of the two",
-    });
-  }
   const { required } = config.secrets;
-  for (const { key, message } of contradictions({ ...config, required })) {
-    context.addIssue({ code: "custom", path: ["advanced", key], message });
-  }
+  refuseFaults(config, contradictions({ ...config, required }), context);
 }).transform(withDefaults);
 export type TrainingRunConfig = z.infer<typeof TrainingRunConfig>;
 
