@@ -27,6 +27,7 @@ export type { EvaluateRunOptions } from "./evaluation/evaluate.ts";
 export { evaluationResults, isSkipped } from "./evaluation/results.ts";
 export type { EvaluatedRollout, EvaluationFacts } from "./evaluation/results.ts";
 export { wilsonInterval } from "./evaluation/statistics.ts";
+export { PASS_THRESHOLD } from "./grpo/metrics.ts";
 export { diagnose } from "./doctor/diagnose.ts";
 export type { RunHistory } from "./doctor/run-history.ts";
 export { ABORTED_MINUTES } from "./doctor/thresholds.ts";

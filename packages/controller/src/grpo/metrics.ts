@@ -7,7 +7,7 @@ import type { Group } from "./batch.ts";
 export type Metrics = Readonly<Record<string, number>>;
 
 /** Smallest reward that counts as a pass in training, where no threshold is configured. */
-const PASS_THRESHOLD = 1;
+export const PASS_THRESHOLD = 1;
 
 /** What the rollouts of a step say. Means are over rewarded rollouts; a curve without a value is left out. */
 export function rolloutMetrics(groups_P: readonly Group[], facts: { readonly temperature: number }): Metrics {

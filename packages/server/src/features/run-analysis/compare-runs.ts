@@ -1,13 +1,10 @@
-import { alignCurves, differencesOf, pairedDifference } from "@osmosis/controller";
+import { PASS_THRESHOLD, alignCurves, differencesOf, pairedDifference } from "@osmosis/controller";
 import { TrainingStatus, type PairedDifference, type RunComparison } from "@osmosis/protocol";
 import type { Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
 import type { RunRow } from "../runs/run-rows.ts";
 import { trainingMetrics } from "../runs/training-metrics.ts";
 import { flatConfig, trainingRunView, type ViewPlace } from "../runs/views.ts";
-
-/** Smallest reward that passes in training, where no threshold is configured. */
-const PASS_THRESHOLD = 1;
 
 /** Lines up the curves and settings of runs, and pairs their newest validations with that of the first. */
 export async function compareRuns(

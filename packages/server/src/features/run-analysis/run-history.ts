@@ -1,4 +1,4 @@
-import { ABORTED_MINUTES, type RunHistory } from "@osmosis/controller";
+import { ABORTED_MINUTES, PASS_THRESHOLD, type RunHistory } from "@osmosis/controller";
 import { AcceptedTrainingConfig, TrainingStatus, type Finding, type RolloutOutcome } from "@osmosis/protocol";
 import { sql, type Kysely } from "kysely";
 import type { Tables } from "../../database/tables.ts";
@@ -10,9 +10,6 @@ const NEWEST_STEPS = 200;
 const EXAMPLES = 5;
 /** Steps in which examples are looked for. */
 const EXAMPLE_STEPS = 10;
-
-/** Smallest reward that passes in training. */
-const PASS_THRESHOLD = 1;
 
 /** Everything that the doctor wants to know about a training run, at this moment. */
 export async function runHistory(
