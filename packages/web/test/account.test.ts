@@ -1,19 +1,15 @@
 import { randomUUID } from "node:crypto";
 import { authRoutes, createClient } from "@osmosis/protocol";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { chromiumPath, suiteName } from "./browser.ts";
-import { openStage, type Stage } from "./stage.ts";
+import { withStage, type Stage } from "./stage.ts";
 
 describe.skipIf(chromiumPath === undefined)(
   suiteName("who may see the dashboard"),
   { timeout: 60_000 },
   () => {
     let stage: Stage;
-    beforeAll(async () => {
-      stage = await openStage();
-    });
-    afterEach(() => expect(stage.faults.splice(0)).toEqual([]));
-    afterAll(() => stage?.[Symbol.asyncDispose]());
+    withStage((opened) => (stage = opened));
 
     const link = () => stage.server.platform.accounts.createSignInLink(stage.server.platform.owner.email);
 

@@ -1,19 +1,15 @@
 import { evalRoutes, trainingRoutes } from "@osmosis/protocol";
 import type { Page } from "playwright-core";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { jsonb } from "../../server/src/database/columns.ts";
 import { testRollout } from "../../server/src/testing-worker.ts";
 import { until } from "../../server/src/testing-workspace.ts";
 import { chromiumPath, suiteName } from "./browser.ts";
-import { openStage, type Stage, type WorkerRun } from "./stage.ts";
+import { withStage, type Stage, type WorkerRun } from "./stage.ts";
 
 describe.skipIf(chromiumPath === undefined)(suiteName("runs in the dashboard"), { timeout: 60_000 }, () => {
   let stage: Stage;
-  beforeAll(async () => {
-    stage = await openStage();
-  });
-  afterEach(() => expect(stage.faults.splice(0)).toEqual([]));
-  afterAll(() => stage?.[Symbol.asyncDispose]());
+  withStage((opened) => (stage = opened));
 
   const at = (path: string) => `/${stage.workspace.name}${path}`;
 

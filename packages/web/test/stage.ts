@@ -1,5 +1,6 @@
 import { evalRoutes, trainingRoutes, type Job } from "@osmosis/protocol";
 import type { Browser, BrowserContext, Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import { startTestServer, type TestServer } from "../../server/src/testing.ts";
 import { createTestWorker } from "../../server/src/testing-worker.ts";
 import { createTestWorkspace, type TestWorkspace } from "../../server/src/testing-workspace.ts";
@@ -31,7 +32,18 @@ const ROWS = Array.from(
   (_, row) => `{"user_prompt":"${row} times 2?","label":"${row * 2}"}\n`,
 );
 
-export async function openStage(): Promise<Stage> {
+/** Gives the tests of a suite one stage; whatever a page did wrong fails the test that opened it. */
+export function withStage(give: (stage: Stage) => void): void {
+  let stage: Stage | undefined;
+  beforeAll(async () => {
+    stage = await openStage();
+    give(stage);
+  });
+  afterEach(() => expect(stage?.faults.splice(0)).toEqual([]));
+  afterAll(() => stage?.[Symbol.asyncDispose]());
+}
+
+async function openStage(): Promise<Stage> {
   await using stack = new AsyncDisposableStack();
   const webFolder = await builtDashboard();
   const server = stack.use(await startTestServer({ config: { webFolder } }));

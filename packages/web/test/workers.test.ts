@@ -1,20 +1,16 @@
 import { randomUUID } from "node:crypto";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createTestWorker } from "../../server/src/testing-worker.ts";
 import { until } from "../../server/src/testing-workspace.ts";
 import { chromiumPath, suiteName } from "./browser.ts";
-import { openStage, type Stage } from "./stage.ts";
+import { withStage, type Stage } from "./stage.ts";
 
 describe.skipIf(chromiumPath === undefined)(
   suiteName("workers in the dashboard"),
   { timeout: 60_000 },
   () => {
     let stage: Stage;
-    beforeAll(async () => {
-      stage = await openStage();
-    });
-    afterEach(() => expect(stage.faults.splice(0)).toEqual([]));
-    afterAll(() => stage?.[Symbol.asyncDispose]());
+    withStage((opened) => (stage = opened));
 
     const worker = (name: string) =>
       createTestWorker({ url: stage.server.url, workerSecret: stage.server.platform.workerSecret }, name);
