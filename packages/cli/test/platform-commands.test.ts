@@ -433,6 +433,7 @@ describe("runs, without a worker", () => {
       training_run: { name: resource.name },
     });
     expect(await run("train", "logs", resource.name, "--json")).toMatchObject({ code: 0 });
+    expect(await run("train", "logs", resource.name, "--level", "loud", "--json")).toMatchObject({ code: 2 });
     const rollouts = await run("train", "rollouts", resource.name, "--phase", "train", "--json");
     expect(lastJson(rollouts.stdout)).toMatchObject({ items: [], total_count: 0 });
     expect(errorOf(await run("train", "rollouts", resource.name, "none", "--json")).code).toBe("NOT_FOUND");

@@ -330,3 +330,20 @@ test("an export that breaks off leaves no file", async () => {
   expect(errorOf(ran).message).toContain("broke off");
   expect((await readdir(workspace)).filter((file) => file.startsWith("broken"))).toEqual([]);
 });
+
+test("logs shows the lines of a level and above, and of a source", async () => {
+  const submitted = await run("eval", "submit", EVAL, "--yes", "--json");
+  const { resource } = lastJson(submitted.stdout) as { resource: { name: string } };
+  const { held } = await heldRun(resource.name);
+  await held.log("good morning");
+  const said = async (...only: string[]): Promise<string[]> => {
+    const ran = await run("eval", "logs", resource.name, ...only, "--json");
+    return (lastJson(ran.stdout) as { items: { message: string }[] }).items.map(({ message }) => message);
+  };
+  expect(await said()).toContain("good morning");
+  expect(await said("--source", "test")).toEqual(["good morning"]);
+  expect(await said("--source", "test", "--level", "info")).toEqual(["good morning"]);
+  expect(await said("--source", "test", "--level", "warning")).toEqual([]);
+  expect(await said("--source", "tes")).toEqual([]);
+  await held.finish();
+});
